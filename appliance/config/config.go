@@ -1,0 +1,241 @@
+// Package config holds the settings of Signalbox: a typed struct with defaults, and one table of keys that drives
+// loading (flag over environment over TOML over default), validation, display and the reference documentation.
+//
+// Nothing here is global: Load returns a value, and every part of the appliance is handed only its own section.
+package config
+
+import (
+	"path/filepath"
+	"time"
+)
+
+// Config is the whole configuration. Take it from Load or Default; treat it as immutable once it is shared.
+type Config struct {
+	// DataDir is the directory of the database, minted secrets, the admin socket and addresses.json. A relative path is
+	// relative to the working directory of the process.
+	DataDir string `toml:"data_dir"`
+	// Server is the main listener and what it accepts.
+	Server Server `toml:"server"`
+	// Metrics says where Prometheus may scrape.
+	Metrics Metrics `toml:"metrics"`
+	// Log is the form and amount of logging.
+	Log Log `toml:"log"`
+	// Secret holds the master secrets.
+	Secret Secrets `toml:"secret"`
+	// Store tunes SQLite.
+	Store Store `toml:"store"`
+	// Agent is the agent plane.
+	Agent Agent `toml:"agent"`
+}
+
+// Server is the [server] section: the main listener, TLS, and who may talk to it.
+type Server struct {
+	// Listen is the TCP address host:port; port 0 lets the system choose.
+	Listen string `toml:"listen"`
+	// AdminSocket is the path of the local admin socket; empty means signalbox.sock in the data directory. Use
+	// Config.AdminSocketPath for the path in effect.
+	AdminSocket string `toml:"admin_socket"`
+	// TLSCertFile and TLSKeyFile are PEM files, both set or both empty.
+	TLSCertFile string `toml:"tls_cert_file"`
+	TLSKeyFile  string `toml:"tls_key_file"`
+	// BehindProxy states that TLS ends at a proxy in front, which permits a plain listener off loopback.
+	BehindProxy bool `toml:"behind_proxy"`
+	// AllowedHosts is the Host header allowlist; empty allows every host.
+	AllowedHosts Hosts `toml:"allowed_hosts"`
+	// TrustedProxies are the peers whose X-Forwarded-For is believed (agent protocol I.3).
+	TrustedProxies Prefixes `toml:"trusted_proxies"`
+	// AgentIPAllowlist, APIIPAllowlist and DashboardIPAllowlist restrict the three surfaces (agent protocol I.3).
+	AgentIPAllowlist     Prefixes `toml:"agent_ip_allowlist"`
+	APIIPAllowlist       Prefixes `toml:"api_ip_allowlist"`
+	DashboardIPAllowlist Prefixes `toml:"dashboard_ip_allowlist"`
+	// DrainTimeout bounds an orderly shutdown.
+	DrainTimeout Duration `toml:"drain_timeout"`
+	// MaxPayloadSize caps every HTTP request body except /agent/events (agent protocol I.2).
+	MaxPayloadSize Size `toml:"max_payload_size"`
+	// EventsBodyLimit caps the body of /agent/events.
+	EventsBodyLimit Size `toml:"events_body_limit"`
+}
+
+// Metrics is the [metrics] section.
+type Metrics struct {
+	// Enabled turns collection and every metrics endpoint on.
+	Enabled bool `toml:"enabled"`
+	// Listen is an own host:port for /metrics; empty means no own listener.
+	Listen string `toml:"listen"`
+	// AuthToken is the bearer token a scraper must present; empty means none is asked for.
+	AuthToken Secret `toml:"auth_token"`
+	// Public serves /metrics on the main listener too.
+	Public bool `toml:"public"`
+}
+
+// Log is the [log] section.
+type Log struct {
+	// Level is the lowest level written.
+	Level LogLevel `toml:"level"`
+	// Format is text, json, or auto: text on a terminal and JSON otherwise.
+	Format LogFormat `toml:"format"`
+}
+
+// Secrets is the [secret] section.
+type Secrets struct {
+	// Secret is the current master secret; when empty the appliance mints one into secret.key in the data directory.
+	Secret Secret `toml:"secret"`
+	// PreviousSecrets are still accepted, newest first, and never used for new material.
+	PreviousSecrets []Secret `toml:"previous_secrets"`
+}
+
+// Store is the [store] section.
+type Store struct {
+	// Readers is the number of read-only connections.
+	Readers int `toml:"readers"`
+	// WriterCache and ReaderCache are page cache sizes per connection.
+	WriterCache Size `toml:"writer_cache"`
+	ReaderCache Size `toml:"reader_cache"`
+	// WALAutocheckpoint is the number of WAL pages after which a commit checkpoints.
+	WALAutocheckpoint int `toml:"wal_autocheckpoint"`
+	// JournalSizeLimit is what the WAL file is cut back to after a checkpoint.
+	JournalSizeLimit Size `toml:"journal_size_limit"`
+	// BatchMaxWrites is the most callers that share one commit.
+	BatchMaxWrites int `toml:"batch_max_writes"`
+	// BatchMaxRows is the number of changed rows after which a batch takes no further caller.
+	BatchMaxRows int `toml:"batch_max_rows"`
+	// QueueMaxWrites is the most writes that wait for the writer; more are refused as unavailable.
+	QueueMaxWrites int `toml:"queue_max_writes"`
+	// PruneBatchRows is the most rows that retention deletes in one commit.
+	PruneBatchRows int `toml:"prune_batch_rows"`
+	// MigrationSnapshots is how many snapshots taken before a migration are kept.
+	MigrationSnapshots int `toml:"migration_snapshots"`
+}
+
+// Agent is the [agent] section: the settings of the agent plane (agent protocol K).
+type Agent struct {
+	// CommandTimeout is how long an issued command may take.
+	CommandTimeout Duration `toml:"command_timeout"`
+	// CommandTimeoutSweep is the interval of the time-out sweep.
+	CommandTimeoutSweep Duration `toml:"command_timeout_sweep"`
+	// RedispatchWindow is how long after dispatch a redeliverable command counts as possibly lost.
+	RedispatchWindow Duration `toml:"redispatch_window"`
+	// RedispatchMinInterval is the least gap between two sends of one command.
+	RedispatchMinInterval Duration `toml:"redispatch_min_interval"`
+	// OfflineTimeout is the silence after which an agent is offline.
+	OfflineTimeout Duration `toml:"offline_timeout"`
+	// OfflineAlertGrace is what an offline alert waits on top.
+	OfflineAlertGrace Duration `toml:"offline_alert_grace"`
+	// HealthSweep is the interval of the liveness sweep.
+	HealthSweep Duration `toml:"health_sweep"`
+	// StalePruneDays is the age in days at which stale agents are pruned; 0 turns it off.
+	StalePruneDays int `toml:"stale_prune_days"`
+	// HygieneSweep is the interval of the pruning sweep.
+	HygieneSweep Duration `toml:"hygiene_sweep"`
+	// WSMaxFrame and WSFrameLimit both cap an inbound WebSocket frame; use FrameCap for the smaller.
+	WSMaxFrame   Size `toml:"ws_max_frame"`
+	WSFrameLimit Size `toml:"ws_frame_limit"`
+	// WSPerAgentCap is the most concurrent sockets of one agent; 0 turns the cap off.
+	WSPerAgentCap int `toml:"ws_per_agent_cap"`
+	// WSIdleTimeout closes a socket on which nothing arrives.
+	WSIdleTimeout Duration `toml:"ws_idle_timeout"`
+	// WSFirstFrameTimeout bounds the wait for hello.
+	WSFirstFrameTimeout Duration `toml:"ws_first_frame_timeout"`
+	// WSIngestQueue is the most frames of one socket that wait to be stored.
+	WSIngestQueue int `toml:"ws_ingest_queue"`
+	// RateLimits turns the rate buckets on.
+	RateLimits bool `toml:"rate_limits"`
+	// ConnectRateLimit is WS connects and long-poll requests per client address and 60 s (agent protocol I.1).
+	ConnectRateLimit int `toml:"connect_rate_limit"`
+	// BulkRateLimit is bulk actions per client address and 60 s (agent protocol I.1).
+	BulkRateLimit int `toml:"bulk_rate_limit"`
+	// DefaultPageSize and MaxPageSize bound REST listings.
+	DefaultPageSize int `toml:"default_page_size"`
+	MaxPageSize     int `toml:"max_page_size"`
+	// EventRetentionDays and AuditRetentionDays are how long events and audit rows are kept.
+	EventRetentionDays int `toml:"event_retention_days"`
+	AuditRetentionDays int `toml:"audit_retention_days"`
+	// RedactionExtraKeyPatterns are regular expressions (RE2, matched case-insensitively) of further keys to redact.
+	RedactionExtraKeyPatterns []string `toml:"redaction_extra_key_patterns"`
+	// RegistryReconcileInterval is the slow look for pending commands whose wake-up was lost.
+	RegistryReconcileInterval Duration `toml:"registry_reconcile_interval"`
+	// TaskReconcileSweep is the interval at which tasks without news are asked about (reconcile_task).
+	TaskReconcileSweep Duration `toml:"task_reconcile_sweep"`
+	// TaskReconcileStale is the silence after which a running task is asked about.
+	TaskReconcileStale Duration `toml:"task_reconcile_stale"`
+	// LongPollSessions and LongPollSessionsPerAgent size the session registry (agent protocol F.7).
+	LongPollSessions         int `toml:"longpoll_sessions"`
+	LongPollSessionsPerAgent int `toml:"longpoll_sessions_per_agent"`
+	// LongPollSessionIdle is how long an idle long-poll session is remembered.
+	LongPollSessionIdle Duration `toml:"longpoll_session_idle"`
+}
+
+// Default returns the configuration that is in effect when nothing is set.
+func Default() *Config {
+	return &Config{
+		DataDir: "signalbox-data",
+		Server: Server{
+			Listen:          "127.0.0.1:7700",
+			DrainTimeout:    Duration(20 * time.Second),
+			MaxPayloadSize:  8 * KiB,
+			EventsBodyLimit: 32 * MiB,
+		},
+		Metrics: Metrics{Enabled: true},
+		Log:     Log{Level: LevelInfo, Format: FormatAuto},
+		Store: Store{
+			Readers:            2,
+			WriterCache:        16 * MiB,
+			ReaderCache:        2 * MiB,
+			WALAutocheckpoint:  4000,
+			JournalSizeLimit:   64 * MiB,
+			BatchMaxWrites:     256,
+			BatchMaxRows:       2000,
+			QueueMaxWrites:     8192,
+			PruneBatchRows:     500,
+			MigrationSnapshots: 3,
+		},
+		Agent: defaultAgent(),
+	}
+}
+
+func defaultAgent() Agent {
+	return Agent{
+		CommandTimeout:            Duration(60 * time.Second),
+		CommandTimeoutSweep:       Duration(5 * time.Second),
+		RedispatchWindow:          Duration(60 * time.Second),
+		RedispatchMinInterval:     Duration(10 * time.Second),
+		OfflineTimeout:            Duration(30 * time.Second),
+		OfflineAlertGrace:         Duration(60 * time.Second),
+		HealthSweep:               Duration(10 * time.Second),
+		StalePruneDays:            30,
+		HygieneSweep:              Duration(24 * time.Hour),
+		WSMaxFrame:                MiB,
+		WSFrameLimit:              MiB,
+		WSPerAgentCap:             64,
+		WSIdleTimeout:             Duration(90 * time.Second),
+		WSFirstFrameTimeout:       Duration(10 * time.Second),
+		WSIngestQueue:             2000,
+		RateLimits:                true,
+		ConnectRateLimit:          600,
+		BulkRateLimit:             10,
+		DefaultPageSize:           50,
+		MaxPageSize:               500,
+		EventRetentionDays:        30,
+		AuditRetentionDays:        90,
+		RegistryReconcileInterval: Duration(30 * time.Second),
+		TaskReconcileSweep:        Duration(300 * time.Second),
+		TaskReconcileStale:        Duration(900 * time.Second),
+		LongPollSessions:          4096,
+		LongPollSessionsPerAgent:  16,
+		LongPollSessionIdle:       Duration(300 * time.Second),
+	}
+}
+
+// AdminSocketPath is the path of the local admin socket in effect.
+func (c *Config) AdminSocketPath() string {
+	if c.Server.AdminSocket != "" {
+		return c.Server.AdminSocket
+	}
+	return filepath.Join(c.DataDir, "signalbox.sock")
+}
+
+// TLS reports whether the main listener serves TLS itself.
+func (s *Server) TLS() bool { return s.TLSCertFile != "" && s.TLSKeyFile != "" }
+
+// FrameCap is the cap of an inbound WebSocket frame in bytes: the smaller of the two settings wins.
+func (a *Agent) FrameCap() int64 { return min(a.WSMaxFrame, a.WSFrameLimit).Bytes() }
