@@ -1,0 +1,88 @@
+# Targets for people (see README.md): run, test. For engineers: build, check, bench, interop, kill, fuzz, vuln.
+
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS     := -s -w -X main.version=$(VERSION)
+GO          ?= go
+GOBUILD     := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@latest
+BENCHSTAT   := golang.org/x/perf/cmd/benchstat@latest
+
+# The race detector needs a C compiler; without one the tests still run.
+RACE := $(if $(shell command -v $${CC:-cc} 2>/dev/null),-race,)
+
+# Lengths of the long loops. The defaults are CI's; docs/operations.md gives the long forms.
+KILLS      ?= 200
+FUZZTIME   ?= 5s
+FUZZ_CASES ?= 20000
+BENCHTIME  ?= 1s
+
+SOURCES := $(shell find . -name '*.go' -not -path './bin/*') go.mod go.sum schema.sql config.example.toml
+
+.PHONY: all build cross run test check fmt vet lint tidy imports fuzz kill bench interop vuln clean
+all: build
+
+## build: the binary for this machine in bin/, and static ones for linux/amd64, arm64 and armv7 in dist/
+build: bin/signalbox cross
+
+bin/signalbox: $(SOURCES)
+	$(GOBUILD) -o $@ .
+
+cross: dist/signalbox-linux-amd64 dist/signalbox-linux-arm64 dist/signalbox-linux-armv7
+
+dist/signalbox-linux-amd64: $(SOURCES)
+	GOOS=linux GOARCH=amd64 $(GOBUILD) -o $@ .
+dist/signalbox-linux-arm64: $(SOURCES)
+	GOOS=linux GOARCH=arm64 $(GOBUILD) -o $@ .
+dist/signalbox-linux-armv7: $(SOURCES)
+	GOOS=linux GOARCH=arm GOARM=7 $(GOBUILD) -o $@ .
+
+## run: serve on loopback with the embedded defaults; state in ./data
+run: bin/signalbox
+	./bin/signalbox serve
+
+## test: every test, with the race detector where a C compiler is found
+test:
+	$(GO) test $(RACE) ./...
+
+## check: what a change must pass
+check: fmt vet lint test kill fuzz tidy
+
+fmt:
+	@out=$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$')); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+
+vet:
+	$(GO) vet ./...
+	$(GO) vet -tags interop ./...
+
+lint:
+	$(GO) run $(STATICCHECK) ./...
+
+tidy:
+	$(GO) mod tidy -diff
+
+## kill: kill -9 the real binary KILLS times under load and compare it with the clients' ledgers
+kill:
+	SIGNALBOX_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -run '^TestKillLoop' ./commands/
+
+## fuzz: every fuzz target for FUZZTIME
+fuzz:
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "fuzz $$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; done
+
+## bench: the figures of docs/performance.md
+bench:
+	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./...
+
+## interop: published agents in a real Celery worker against the real binary; needs python3 and redis-server
+interop:
+	SIGNALBOX_FUZZ_CASES=$(FUZZ_CASES) $(GO) test -tags interop -count=1 -timeout 40m -run '^TestInterop' -v ./...
+
+## vuln: known vulnerabilities in what the binary links (needs the vulnerability database)
+vuln:
+	$(GO) run $(GOVULNCHECK) ./...
+
+clean:
+	rm -rf bin dist
