@@ -11,7 +11,7 @@ func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // parseFloat returns the double nearest to a valid number token, ties to even; an infinity when it overflows.
 func parseFloat(tok []byte) float64 {
-	if !hugeExponent(tok) {
+	if len(tok) <= maxSignificant && !hugeExponent(tok) {
 		f, err := strconv.ParseFloat(view(tok), 64)
 		if err != nil && !math.IsInf(f, 0) {
 			return math.NaN() // not reached: the token was checked by the parser
@@ -33,8 +33,9 @@ func hugeExponent(tok []byte) bool {
 	return false
 }
 
-// maxSignificant is more than the 767 digits that can decide how a double is rounded.
-const maxSignificant = 800
+// maxSignificant is more than the 767 digits that can decide how a double is rounded, and less than the 800 beyond which
+// strconv loses the place of the decimal point.
+const maxSignificant = 770
 
 // parseLongFloat rewrites the token as d.ddde±x with the significant digits only, then reads that.
 func parseLongFloat(tok []byte) float64 {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestCanonicalFloats is the table of agent protocol C.4.
+// TestCanonicalNumbers holds the table of agent protocol C.4.
 func TestCanonicalNumbers(t *testing.T) {
 	nines := strings.Repeat("0", 10000)
 	for _, c := range []struct{ in, want string }{
@@ -38,6 +38,8 @@ func TestCanonicalNumbers(t *testing.T) {
 		{"0." + nines + "25e10001", "2.5"}, {"1" + nines + ".5e-10001", "0.1"},
 		{"0e99999", "0.0"}, {"-0.0e-99999999999999999999", "-0.0"}, {"1e-99999999999999999999", "0.0"},
 		{"1e00000000000000000000000000016", "1e+16"},
+		{"1" + strings.Repeat("0", 900) + "e-900", "1.0"}, {"1" + strings.Repeat("0", 900) + ".0e-900", "1.0"},
+		{"1" + strings.Repeat("0", 899) + "1e-900", "1.0"},
 		// Halfway between 1 and the next double; one more digit far out decides upwards.
 		{"1.00000000000000011102230246251565404236316680908203125e+00000", "1.0"},
 		{"1.00000000000000011102230246251565404236316680908203125" + nines + "1e+00000", "1.0000000000000002"},
