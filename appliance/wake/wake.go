@@ -18,15 +18,26 @@ func New() *Hub { return &Hub{watchers: map[any]map[*Watch]struct{}{}} }
 
 // Watch is one watcher of one key. It must be stopped.
 type Watch struct {
-	hub *Hub
-	key any
-	c   chan struct{}
+	hub  *Hub
+	key  any
+	c    chan struct{}
+	call func() // instead of c: see Notify
 }
 
 // Watch registers a watcher of the key. Keys are comparable values of the caller's own types, so that two users of one
 // hub cannot collide.
 func (h *Hub) Watch(key any) *Watch {
-	w := &Watch{hub: h, key: key, c: make(chan struct{}, 1)}
+	return h.add(&Watch{hub: h, key: key, c: make(chan struct{}, 1)})
+}
+
+// Notify registers a function that is called on every Wake of the key, for the peers that are too many to keep a
+// goroutine waiting each. The function runs under the hub's lock: it must return at once and must not call the hub.
+func (h *Hub) Notify(key any, call func()) *Watch {
+	return h.add(&Watch{hub: h, key: key, call: call})
+}
+
+func (h *Hub) add(w *Watch) *Watch {
+	key := w.key
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	set := h.watchers[key]
@@ -38,7 +49,7 @@ func (h *Hub) Watch(key any) *Watch {
 	return w
 }
 
-// C receives after at least one Wake since the last receive.
+// C receives after at least one Wake since the last receive. It is nil for a watch made by Notify.
 func (w *Watch) C() <-chan struct{} { return w.c }
 
 // Stop ends the watch. Safe to call twice.
@@ -57,6 +68,10 @@ func (h *Hub) Wake(key any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.watchers[key] {
+		if w.call != nil {
+			w.call()
+			continue
+		}
 		select {
 		case w.c <- struct{}{}:
 		default: // a hint is already waiting

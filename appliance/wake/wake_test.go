@@ -42,3 +42,17 @@ func TestConcurrentWatchersAllHear(t *testing.T) {
 	h.Wake(1)
 	done.Wait()
 }
+
+func TestNotifyCallsUntilStopped(t *testing.T) {
+	h := New()
+	calls := 0
+	w := h.Notify("a", func() { calls++ })
+	h.Wake("a")
+	h.Wake("b")
+	h.Wake("a")
+	w.Stop()
+	h.Wake("a")
+	if calls != 2 {
+		t.Fatalf("%d calls, want 2", calls)
+	}
+}
