@@ -1,0 +1,59 @@
+package appliance_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// forbidden lists, per package prefix, what it must not import: the arrows main → commands → appliance →
+// {transport/*, store} → domains → pure packages, and nothing of SQL, sockets, logs or the CLI inside a domain.
+var forbidden = []struct {
+	pkg     string
+	subtree bool // pkg and everything below it
+	imports []string
+}{
+	{"signalbox/appliance/fault", true, []string{"signalbox/", "github.com/"}},
+	{"signalbox/appliance/rawjson", true, []string{"signalbox/", "github.com/"}},
+	{"signalbox/appliance/clock", true, []string{"signalbox/", "github.com/"}},
+	{"signalbox/appliance/wake", true, []string{"signalbox/", "github.com/"}},
+	{"signalbox/appliance/secret", true, []string{"signalbox/store", "signalbox/transport", "signalbox/commands"}},
+	{"signalbox/appliance/agent", true, domainMustNot},
+	{"signalbox/appliance/audit", true, domainMustNot},
+	{"signalbox/appliance/config", true, append([]string{"signalbox/appliance/agent"}, domainMustNot...)},
+	{"signalbox/store", true, []string{"signalbox/transport", "signalbox/commands", "github.com/gorilla", "github.com/spf13"}},
+	{"signalbox/transport", true, []string{"signalbox/store", "signalbox/commands", "database/sql", "modernc.org", "github.com/spf13"}},
+	{"signalbox/transport/wire", true, []string{"signalbox/transport/session", "signalbox/appliance/agent", "net/http", "github.com/gorilla", "github.com/rs"}},
+	{"signalbox/transport/session", true, []string{"signalbox/appliance/agent", "signalbox/transport/agentconn"}},
+	{"signalbox/appliance", false, []string{"signalbox/commands", "github.com/spf13"}},
+	{"signalbox", false, []string{"signalbox/appliance", "signalbox/store", "signalbox/transport", "github.com/"}},
+}
+
+var domainMustNot = []string{"signalbox/store", "signalbox/transport", "signalbox/commands", "database/sql", "modernc.org",
+	"net/http", "github.com/gorilla", "github.com/rs/zerolog", "github.com/spf13"}
+
+func TestImportsPointOneWay(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "signalbox/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(lines) < 10 {
+		t.Fatalf("only %d packages listed", len(lines))
+	}
+	for _, line := range lines {
+		pkg, imports, _ := strings.Cut(line, " ")
+		for _, rule := range forbidden {
+			if pkg != rule.pkg && (!rule.subtree || !strings.HasPrefix(pkg, rule.pkg+"/")) {
+				continue
+			}
+			for _, imported := range strings.Fields(imports) {
+				for _, bad := range rule.imports {
+					if imported == strings.TrimSuffix(bad, "/") || strings.HasPrefix(imported, strings.TrimSuffix(bad, "/")+"/") {
+						t.Errorf("%s imports %s", pkg, imported)
+					}
+				}
+			}
+		}
+	}
+}
