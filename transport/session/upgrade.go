@@ -56,6 +56,9 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if outer, ok := conn.(interface{ Inner() net.Conn }); ok {
+		conn = outer.Inner() // what a listener wrapped around it was for the HTTP part only
+	}
 	h.socket = &socket{Conn: conn}
 	return h.socket, rw, nil
 }
