@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"hash"
+
+	"signalbox/appliance/secret"
 )
 
 // Labels keep the three uses of the chain key, and the key itself, apart.
@@ -31,7 +33,7 @@ type key struct {
 }
 
 // NewKeys derives the chain keys from the current master secret and the previous ones, newest first.
-func NewKeys(current []byte, previous ...[]byte) Keys {
+func NewKeys(current secret.Bytes, previous ...secret.Bytes) Keys {
 	k := Keys{keys: []key{deriveKey(current)}}
 	for _, p := range previous {
 		k.keys = append(k.keys, deriveKey(p))
@@ -39,8 +41,8 @@ func NewKeys(current []byte, previous ...[]byte) Keys {
 	return k
 }
 
-func deriveKey(master []byte) key {
-	m := hmac.New(sha256.New, master)
+func deriveKey(master secret.Bytes) key {
+	m := hmac.New(sha256.New, master.Reveal())
 	m.Write([]byte(keyPurpose))
 	var k key
 	m.Sum(k.secret[:0])
