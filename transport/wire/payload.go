@@ -114,5 +114,5 @@ func appendOptional(dst []byte, s string) []byte {
 	if s == "" {
 		return append(dst, "null"...)
 	}
-	return rawjson.AppendString(dst, cut(s, 200))
+	return rawjson.AppendString(dst, s)
 }
