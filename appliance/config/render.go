@@ -92,4 +92,6 @@ func RenderReference() []byte {
 }
 
 // cell keeps text from ending a table cell and from being read as emphasis.
-func cell(text string) string { return strings.NewReplacer("|", `\|`, "*", `\*`, "_", `\_`).Replace(text) }
+func cell(text string) string {
+	return strings.NewReplacer("|", `\|`, "*", `\*`, "_", `\_`).Replace(text)
+}

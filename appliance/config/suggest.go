@@ -42,12 +42,15 @@ func suggest(name string, candidates []string) string {
 // suggestPath looks for a TOML path. A key that only lost its section, or got a wrong one, is found by its last part.
 func suggestPath(path string, keys []binding) string {
 	last := path[strings.LastIndexByte(path, '.')+1:]
-	paths := make([]string, len(keys))
-	for i, k := range keys {
+	var paths []string
+	for _, k := range keys {
 		if k.Name() == last {
 			return fmt.Sprintf("; did you mean %s?", k.Path)
 		}
-		paths[i] = k.Path
+		if s := k.Section(); path == last && s != "" && !slices.Contains(paths, s) {
+			paths = append(paths, s)
+		}
+		paths = append(paths, k.Path)
 	}
 	if s := suggest(path, paths); s != "" || path == last {
 		return s
