@@ -1,0 +1,350 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// ingest applies the jobs of one group inside its transaction. Task rows are read and written once per transaction,
+// however many of their events it holds; so are worker and queue rows.
+type ingest struct {
+	r       *Router
+	tx      RouterTx
+	g       *group
+	now     time.Time
+	tasks   map[taskKey]*taskRow
+	order   []*taskRow // in the order first touched: new rows are numbered in it
+	nextNo  int64      // of the next new task; 0: not asked for yet
+	workers map[rowKey]WorkerTouch
+	queues  map[rowKey]struct{}
+	touched []noted
+	counts  map[countKey]int
+	ended   []endedTask
+}
+
+type taskKey struct{ engine, id string }
+
+type rowKey struct{ engine, name string }
+
+type countKey struct{ engine, kind string }
+
+type endedTask struct {
+	name, kind string
+	runtime    time.Duration
+}
+
+type taskRow struct {
+	task  Task
+	isNew bool
+	set   TaskFields
+}
+
+func newIngest(r *Router, tx RouterTx, g *group) *ingest {
+	return &ingest{r: r, tx: tx, g: g, now: tx.Now(), tasks: map[taskKey]*taskRow{}, counts: map[countKey]int{}}
+}
+
+// apply runs the group's jobs in order.
+func (w *ingest) apply() error {
+	live := false
+	for i := range w.g.jobs {
+		j := &w.g.jobs[i]
+		j.out.Accepted = 0
+		var err error
+		switch j.do {
+		case doEvents:
+			live = true
+			err = w.events(j)
+		case doHeartbeat:
+			live = true
+			err = w.heartbeat(&j.heartbeat)
+		case doStatus:
+			err = w.status(j)
+		case doAck:
+			if err = w.flushTasks(); err == nil {
+				err = w.r.cmds.ApplyAck(w.tx, w.g.peer, j.frame.ID, j.frame.Payload)
+			}
+		case doResult:
+			if err = w.flushTasks(); err == nil {
+				err = w.r.cmds.ApplyResult(w.tx, w.g.peer, j.frame.ID, j.frame.Payload)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	// Over long-poll liveness belongs to the upload, not to its frames (agent protocol F.5).
+	if live && w.g.peer.Transport == WebSocket {
+		if err := w.seen(); err != nil {
+			return err
+		}
+	}
+	w.afterCommit()
+	return nil
+}
+
+// afterCommit registers what follows once the group is durable.
+func (w *ingest) afterCommit() {
+	project, added, touched, r := w.g.peer.ProjectNo, len(w.counts) > 0, w.touched, w.r
+	if !added && len(touched) == 0 {
+		return
+	}
+	w.tx.AfterCommit(func() {
+		r.notes.remember(touched)
+		if added {
+			r.hub.Wake(ProjectEvents(project))
+		}
+	})
+}
+
+// events stores the events of one event_batch.
+func (w *ingest) events(j *job) error {
+	for i := range j.events {
+		added, err := w.event(&j.events[i])
+		if err != nil {
+			return err
+		}
+		if added {
+			j.out.Accepted++
+		}
+	}
+	return nil
+}
+
+// event stores one event and, when it is new, applies what it says. A replay says nothing that its first copy did not.
+func (w *ingest) event(ev *ingestEvent) (added bool, err error) {
+	var row *taskRow
+	no := int64(0)
+	if ev.TaskID != "" {
+		if row, err = w.task(ev); err != nil {
+			return false, err
+		}
+		no = row.task.No
+		if no == 0 && ev.known {
+			// The row is written at the end, with all that this transaction's events say. Its number is taken now,
+			// for the event to carry, and kept only if the event is new.
+			if no, err = w.freeTaskNo(); err != nil {
+				return false, err
+			}
+		}
+	}
+	ev.TaskNo = no
+	if added, err = w.tx.InsertEvent(&ev.NewEvent); err != nil || !added {
+		return false, err
+	}
+	w.counts[countKey{ev.Engine, ev.Kind}]++
+	if row != nil && ev.known {
+		if row.task.No == 0 {
+			w.create(row, ev, no)
+		}
+		var set TaskFields
+		row.task, set = Project(row.task, ev.task, w.now)
+		row.set |= set
+		w.noteEnd(row, ev)
+	}
+	w.touch(ev)
+	return true, nil
+}
+
+// task returns the row of the event's task, read once per transaction.
+func (w *ingest) task(ev *ingestEvent) (*taskRow, error) {
+	key := taskKey{ev.Engine, ev.TaskID}
+	if row := w.tasks[key]; row != nil {
+		return row, nil
+	}
+	h, err := w.tx.TaskHead(ev.ProjectNo, ev.Engine, ev.TaskID)
+	if err != nil {
+		return nil, err
+	}
+	row := &taskRow{task: Task{No: h.No, Engine: ev.Engine, TaskID: ev.TaskID, Name: h.Name, State: h.State,
+		Priority: h.Priority, ReceivedAt: h.ReceivedAt, StartedAt: h.StartedAt, FinishedAt: h.FinishedAt}}
+	w.tasks[key] = row
+	w.order = append(w.order, row)
+	return row, nil
+}
+
+func (w *ingest) freeTaskNo() (int64, error) {
+	if w.nextNo == 0 {
+		var err error
+		if w.nextNo, err = w.tx.NextTaskNo(); err != nil {
+			return 0, err
+		}
+	}
+	return w.nextNo, nil
+}
+
+func (w *ingest) create(row *taskRow, ev *ingestEvent, no int64) {
+	t := NewTask(ev.task)
+	t.No, t.ID, t.Engine, t.TaskID, t.CreatedAt = no, w.r.taskID.next(w.now), ev.Engine, ev.TaskID, w.now
+	row.task, row.isNew = t, true
+	w.nextNo++
+}
+
+func (w *ingest) noteEnd(row *taskRow, ev *ingestEvent) {
+	if !TaskTerminal(taskStateOf(ev.Kind)) {
+		return
+	}
+	name := ev.task.Name
+	if name == "" {
+		name = row.task.Name
+	}
+	runtime := time.Duration(-1)
+	if ms := ev.task.RuntimeMS; ms != nil && *ms < int64(1<<63-1)/int64(time.Millisecond) {
+		runtime = time.Duration(*ms) * time.Millisecond
+	}
+	w.ended = append(w.ended, endedTask{name: name, kind: ev.Kind, runtime: runtime})
+}
+
+// touch notes the worker and the queue that an event names. The newest event of the transaction decides the worker's
+// state.
+func (w *ingest) touch(ev *ingestEvent) {
+	if ev.queue != "" {
+		if w.queues == nil {
+			w.queues = map[rowKey]struct{}{}
+		}
+		w.queues[rowKey{ev.Engine, ev.queue}] = struct{}{}
+	}
+	if ev.wrk == "" {
+		return
+	}
+	if w.workers == nil {
+		w.workers = map[rowKey]WorkerTouch{}
+	}
+	key := rowKey{ev.Engine, ev.wrk}
+	t, ok := w.workers[key]
+	if ok && ev.at.Before(t.At) {
+		return
+	}
+	t = WorkerTouch{Engine: ev.Engine, Name: ev.wrk, State: "online", At: ev.at}
+	if ev.Kind == kindWorkerOffline {
+		t.State = "offline"
+	}
+	w.workers[key] = t
+}
+
+// flush writes what was collected.
+func (w *ingest) flush() error {
+	if err := w.flushTasks(); err != nil {
+		return err
+	}
+	project := w.g.peer.ProjectNo
+	for key, t := range w.workers {
+		n := noted{touchKey{project, true, key.engine, key.name}, touchNote{at: t.At, state: t.State}}
+		if w.r.notes.fresh(n) {
+			continue
+		}
+		if err := w.tx.TouchWorker(project, uuid.New(), t); err != nil {
+			return err
+		}
+		w.touched = append(w.touched, n)
+	}
+	for key := range w.queues {
+		n := noted{touchKey{project, false, key.engine, key.name}, touchNote{at: w.now}}
+		if w.r.notes.fresh(n) {
+			continue
+		}
+		if err := w.tx.TouchQueue(project, uuid.New(), key.engine, key.name, nil); err != nil {
+			return err
+		}
+		w.touched = append(w.touched, n)
+	}
+	return nil
+}
+
+// flushTasks writes the task rows that changed, new ones in the order of their numbers.
+func (w *ingest) flushTasks() error {
+	for _, row := range w.order {
+		switch {
+		case row.isNew:
+			row.task.UpdatedAt = w.now
+			if err := w.tx.InsertTask(w.g.peer.ProjectNo, &row.task); err != nil {
+				return err
+			}
+		case row.set != 0:
+			row.task.UpdatedAt = w.now
+			if err := w.tx.UpdateTask(&row.task, row.set); err != nil {
+				return err
+			}
+		}
+	}
+	// A command's result may change a task row: what comes after it reads again.
+	w.order = w.order[:0]
+	clear(w.tasks)
+	w.nextNo = 0
+	return nil
+}
+
+// heartbeat stores the gauges of a heartbeat (agent protocol D.3).
+func (w *ingest) heartbeat(h *Heartbeat) error {
+	project := w.g.peer.ProjectNo
+	for i := range h.Depths {
+		d := &h.Depths[i]
+		if err := w.tx.TouchQueue(project, uuid.New(), d.Engine, d.Queue, &d.Depth); err != nil {
+			return err
+		}
+	}
+	for i := range h.Workers {
+		if err := w.tx.SetWorkerDetails(project, uuid.New(), &h.Workers[i]); err != nil {
+			return err
+		}
+	}
+	if h.Loss != nil {
+		return w.tx.SetTelemetryLoss(w.g.peer.AgentNo, h.Loss)
+	}
+	return nil
+}
+
+// status appends to the history of an agent.
+func (w *ingest) status(j *job) error {
+	if j.loss != nil {
+		if err := w.tx.SetTelemetryLoss(w.g.peer.AgentNo, j.loss); err != nil {
+			return err
+		}
+	}
+	captured := j.frame.At
+	if captured.IsZero() {
+		captured = w.now
+	}
+	return w.tx.AddAgentStatus(AgentStatusSample{AgentNo: w.g.peer.AgentNo, CapturedAt: captured, ReceivedAt: w.now,
+		Payload: j.status})
+}
+
+// seen refreshes the peer's liveness (agent protocol B.7, L20): always when it was not online, else at most about once a
+// second.
+func (w *ingest) seen() error {
+	p, st := w.g.peer, w.g.standing
+	stale := w.now.Sub(st.LastSeenAt) >= seenEvery
+	if !st.Online || stale {
+		if err := w.tx.PeerSeen(p.AgentNo); err != nil {
+			return err
+		}
+	}
+	n := noted{touchKey{p.AgentNo, true, "", p.Worker}, touchNote{at: w.now}}
+	if st.Online && w.r.notes.fresh(n) {
+		return nil
+	}
+	if err := w.tx.PeerWorkerSeen(p.AgentNo, p.Worker); err != nil {
+		return err
+	}
+	w.touched = append(w.touched, n)
+	return nil
+}
+
+// report tells the observer what was committed.
+func (w *ingest) report(obs Observer) {
+	project := w.g.peer.ProjectID
+	for key, n := range w.counts {
+		obs.EventsStored(project, key.engine, key.kind, n)
+	}
+	for _, e := range w.ended {
+		obs.TaskEnded(project, e.name, e.kind, e.runtime)
+	}
+	for i := range w.g.jobs {
+		for _, d := range w.g.jobs[i].heartbeat.Depths {
+			obs.QueueDepth(project, d.Engine, d.Queue, d.Depth)
+		}
+	}
+}
