@@ -3,6 +3,7 @@ package rawjson
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -87,14 +88,14 @@ func Canonical(b []byte) ([]byte, error) {
 	return AppendCanonical(make([]byte, 0, len(b)), d.Root()), nil
 }
 
-// entry is one member of an object being sorted.
+// entry is one member of an object being sorted. The value node follows the key node.
 type entry struct {
 	prefix   uint64 // first eight bytes of the decoded key, padded with zeros: decides most comparisons
-	off, end uint32 // decoded key: in the text, or in the arena when decoded is set
 	keyNode  uint32
-	value    uint32
-	decoded  bool
+	off, end uint32 // decoded key in the arena; off is inText for a key without escapes
 }
+
+const inText = math.MaxUint32
 
 // writer holds the scratch memory of canonical writing. entries is used as a stack: an object pushes its members above
 // those of the objects around it and pops them when done.
@@ -125,14 +126,15 @@ func (w *writer) free() {
 }
 
 func (w *writer) key(e *entry) []byte {
-	if e.decoded {
-		return w.arena[e.off:e.end]
+	if e.off == inText {
+		n := &w.doc.nodes[e.keyNode]
+		return w.doc.b[n.start+1 : n.end-1]
 	}
-	return w.doc.b[e.off:e.end]
+	return w.arena[e.off:e.end]
 }
 
 func (w *writer) same(a, b *entry) bool {
-	return a.prefix == b.prefix && a.end-a.off == b.end-b.off && bytes.Equal(w.key(a), w.key(b))
+	return a.prefix == b.prefix && bytes.Equal(w.key(a), w.key(b))
 }
 
 func (w *writer) compare(a, b *entry) int {
@@ -145,7 +147,7 @@ func (w *writer) compare(a, b *entry) int {
 	if c := bytes.Compare(w.key(a), w.key(b)); c != 0 {
 		return c
 	}
-	return int(int64(a.value) - int64(b.value)) // the last duplicate sorts last
+	return int(int64(a.keyNode) - int64(b.keyNode)) // the last duplicate sorts last
 }
 
 func prefixOf(key []byte) uint64 {
@@ -161,24 +163,30 @@ func prefixOf(key []byte) uint64 {
 
 // collect pushes the members of the object at idx in canonical order, duplicates next to each other in the order sent.
 func (w *writer) collect(idx uint32) {
-	d := w.doc
+	nodes, text := w.doc.nodes, w.doc.b
 	base := len(w.entries)
-	end := d.nodes[idx].next
-	sorted := true
-	for k := idx + 1; k < end; k = d.nodes[k+1].next {
-		n := &d.nodes[k]
-		e := entry{off: n.start + 1, end: n.end - 1, keyNode: k, value: k + 1}
-		if n.flags&flagEscaped != 0 {
-			e.decoded = true
+	end := nodes[idx].next
+	last := uint64(0)
+	sorted := true // as far as prefixes tell
+	for k := idx + 1; k < end; k = nodes[k+1].next {
+		n := &nodes[k]
+		e := entry{keyNode: k, off: inText}
+		if n.escaped() {
 			e.off = uint32(len(w.arena))
-			w.arena = appendDecoded(w.arena, d.b[n.start+1:n.end-1])
+			w.arena = appendDecoded(w.arena, text[n.start+1:n.end-1])
 			e.end = uint32(len(w.arena))
+			e.prefix = prefixOf(w.arena[e.off:])
+		} else if int(n.start)+9 <= len(text) {
+			e.prefix = binary.BigEndian.Uint64(text[n.start+1:])
+			if size := n.end - n.start - 2; size < 8 {
+				e.prefix &^= math.MaxUint64 >> (8 * size)
+			}
+		} else {
+			e.prefix = prefixOf(text[n.start+1 : n.end-1])
 		}
-		e.prefix = prefixOf(w.key(&e))
+		sorted = sorted && (e.prefix > last || len(w.entries) == base)
+		last = e.prefix
 		w.entries = append(w.entries, e)
-		if i := len(w.entries) - 1; sorted && i > base {
-			sorted = w.compare(&w.entries[i-1], &w.entries[i]) < 0
-		}
 	}
 	if !sorted {
 		w.sort(w.entries[base:])
@@ -202,28 +210,37 @@ func (w *writer) sort(es []entry) {
 
 func (w *writer) value(dst []byte, idx uint32) []byte {
 	n := &w.doc.nodes[idx]
-	switch n.kind {
+	switch n.kind() {
 	case Object:
 		return w.object(dst, idx)
 	case Array:
-		dst = append(dst, '[')
-		for k := idx + 1; k < n.next; k = w.doc.nodes[k].next {
-			if k > idx+1 {
-				dst = append(dst, ',')
-			}
-			dst = w.value(dst, k)
-		}
-		return append(dst, ']')
+		return w.array(dst, idx)
 	case String:
 		return w.str(dst, n)
 	case Float:
 		return AppendFloat(dst, parseFloat(w.doc.b[n.start:n.end]))
 	case Int:
-		if n.end-n.start == 2 && w.doc.b[n.start] == '-' && w.doc.b[n.start+1] == '0' {
+		if w.negativeZero(n) {
 			return append(dst, '0')
 		}
 	}
 	return append(dst, w.doc.b[n.start:n.end]...)
+}
+
+func (w *writer) negativeZero(n *node) bool {
+	return n.end-n.start == 2 && w.doc.b[n.start] == '-' && w.doc.b[n.start+1] == '0'
+}
+
+func (w *writer) array(dst []byte, idx uint32) []byte {
+	end := w.doc.nodes[idx].next
+	dst = append(dst, '[')
+	for k := idx + 1; k < end; k = w.doc.nodes[k].next {
+		if k > idx+1 {
+			dst = append(dst, ',')
+		}
+		dst = w.value(dst, k)
+	}
+	return append(dst, ']')
 }
 
 func (w *writer) object(dst []byte, idx uint32) []byte {
@@ -246,13 +263,32 @@ func (w *writer) object(dst []byte, idx uint32) []byte {
 }
 
 func (w *writer) member(dst []byte, e entry) []byte {
-	dst = w.str(dst, &w.doc.nodes[e.keyNode])
+	key, value := &w.doc.nodes[e.keyNode], &w.doc.nodes[e.keyNode+1]
+	if w.asSent(key, value) {
+		return append(dst, w.doc.b[key.start:value.end]...)
+	}
+	dst = w.str(dst, key)
 	dst = append(dst, ':')
-	return w.value(dst, e.value)
+	return w.value(dst, e.keyNode+1)
+}
+
+// asSent says whether the bytes of a member are canonical already: no white space around the colon, no escape to spell
+// anew, and a value that is not a container or float. Most members are, and one copy writes them.
+func (w *writer) asSent(key, value *node) bool {
+	if key.recode() || value.recode() || value.start != key.end+1 {
+		return false
+	}
+	switch value.kind() {
+	case String, Bool, Null:
+		return true
+	case Int:
+		return !w.negativeZero(value)
+	}
+	return false
 }
 
 func (w *writer) str(dst []byte, n *node) []byte {
-	if n.flags&flagRecode == 0 {
+	if !n.recode() {
 		return append(dst, w.doc.b[n.start:n.end]...)
 	}
 	body := w.doc.b[n.start+1 : n.end-1]

@@ -21,10 +21,11 @@ const MaxDepth = 512
 // by the agent software).
 const MaxIntDigits = 4300
 
-// maxInput keeps offsets within 32 bits. Frames are capped far below it.
-const maxInput = 1<<31 - 1
+// maxInput is the longest text, twice the largest frame that the protocol can agree on. Below it the elements of one
+// container can be counted in the 26 bits that a node has for them.
+const maxInput = 1<<27 - 1
 
-// maxPooledNodes bounds what a released Doc keeps: about 1.3 MB. Larger ones are left to the collector.
+// maxPooledNodes bounds what a released Doc keeps: about 1 MB. Larger ones are left to the collector.
 const maxPooledNodes = 1 << 16
 
 // ErrMalformed is the class of every error that Parse returns.
@@ -71,19 +72,25 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
+// The info word of a node: kind in the low bits, two flags, and the count of a container above them.
 const (
-	flagEscaped = 1 << iota // string: holds at least one escape
-	flagRecode              // string: holds an escape that is not spelled canonically
+	kindMask    = 1<<4 - 1
+	flagEscaped = 1 << 4 // string: holds at least one escape
+	flagRecode  = 1 << 5 // string: holds an escape that is not spelled canonically
+	countShift  = 6
 )
 
-// node is one token. An object is followed by its members as key node, value subtree, key node, and so on.
+// node is one token, 16 bytes. An object is followed by its members as key node, value subtree, key node, and so on.
 type node struct {
 	start, end uint32 // bytes of the token or of the whole container
 	next       uint32 // index of the node after this subtree
-	count      uint32 // elements of an array, members of an object (duplicates counted)
-	kind       Kind
-	flags      uint8
+	info       uint32 // kind, flags, and for a container the elements or members (duplicates counted)
 }
+
+func (n *node) kind() Kind    { return Kind(n.info & kindMask) }
+func (n *node) escaped() bool { return n.info&flagEscaped != 0 }
+func (n *node) recode() bool  { return n.info&flagRecode != 0 }
+func (n *node) count() int    { return int(n.info >> countShift) }
 
 // Doc is a parsed text. It keeps a reference to the bytes given to Parse, which must not change while the Doc or any
 // Value of it is in use. A Doc may be read by several goroutines at once.

@@ -24,7 +24,7 @@ func AppendEdited(dst []byte, v Value, edit func(key []byte, v Value) (literal s
 	}
 	d := v.doc
 	self := d.nodes[v.idx]
-	if self.kind < Array {
+	if self.kind() < Array {
 		return dst, false
 	}
 	e := editor{doc: d, dst: dst, copied: self.start, edit: edit}
@@ -49,7 +49,7 @@ func (e *editor) container(idx uint32) {
 	n := e.doc.nodes[idx]
 	for k := idx + 1; k < n.next; {
 		var key []byte
-		if n.kind == Object {
+		if n.kind() == Object {
 			key = e.key(&e.doc.nodes[k])
 			k++
 		}
@@ -59,7 +59,7 @@ func (e *editor) container(idx uint32) {
 			e.dst = append(e.dst, literal...)
 			e.copied = child.end
 			e.changed = true
-		} else if child.kind >= Array {
+		} else if child.kind() >= Array {
 			e.container(k)
 		}
 		k = child.next
@@ -69,7 +69,7 @@ func (e *editor) container(idx uint32) {
 // key decodes into scratch memory; the result is never nil.
 func (e *editor) key(n *node) []byte {
 	body := e.doc.b[n.start+1 : n.end-1]
-	if n.flags&flagEscaped == 0 {
+	if !n.escaped() {
 		return body
 	}
 	e.scratch = appendDecoded(e.scratch[:0], body)

@@ -61,7 +61,15 @@ func (p *parser) fail(at int, rule string) int {
 	return -1
 }
 
+// space returns the offset of the first byte at or after i that is not white space. The common case is inlined.
 func (p *parser) space(i int) int {
+	if i < len(p.b) && p.b[i] > ' ' {
+		return i
+	}
+	return p.skipSpace(i)
+}
+
+func (p *parser) skipSpace(i int) int {
 	for i < len(p.b) {
 		switch p.b[i] {
 		case ' ', '\t', '\n', '\r':
@@ -74,9 +82,8 @@ func (p *parser) space(i int) int {
 }
 
 // leaf appends a node without children.
-func (p *parser) leaf(kind Kind, flags uint8, start, end int) {
-	p.nodes = append(p.nodes, node{start: uint32(start), end: uint32(end), next: uint32(len(p.nodes) + 1),
-		kind: kind, flags: flags})
+func (p *parser) leaf(info uint32, start, end int) {
+	p.nodes = append(p.nodes, node{start: uint32(start), end: uint32(end), next: uint32(len(p.nodes) + 1), info: info})
 }
 
 func (p *parser) value(i, depth int) int {
@@ -107,7 +114,7 @@ func (p *parser) literal(i int, word string, kind Kind) int {
 	if len(p.b)-i < len(word) || string(p.b[i:i+len(word)]) != word {
 		return p.fail(i, "unknown literal")
 	}
-	p.leaf(kind, 0, i, i+len(word))
+	p.leaf(uint32(kind), i, i+len(word))
 	return i + len(word)
 }
 
@@ -116,7 +123,7 @@ func (p *parser) array(start, depth int) int {
 		return p.fail(start, "nested too deep")
 	}
 	self := len(p.nodes)
-	p.leaf(Array, 0, start, start)
+	p.leaf(uint32(Array), start, start)
 	count := uint32(0)
 	i := p.space(start + 1)
 	if i < len(p.b) && p.b[i] == ']' {
@@ -150,7 +157,7 @@ func (p *parser) object(start, depth int) int {
 		return p.fail(start, "nested too deep")
 	}
 	self := len(p.nodes)
-	p.leaf(Object, 0, start, start)
+	p.leaf(uint32(Object), start, start)
 	count := uint32(0)
 	i := p.space(start + 1)
 	if i < len(p.b) && p.b[i] == '}' {
@@ -204,7 +211,7 @@ func (p *parser) closeContainer(self, i int, count uint32) int {
 	n := &p.nodes[self]
 	n.end = uint32(i + 1)
 	n.next = uint32(len(p.nodes))
-	n.count = count
+	n.info |= count << countShift
 	return i + 1
 }
 
@@ -235,7 +242,7 @@ func plain(b []byte, i int) int {
 
 // str reads the string whose opening quote is at start.
 func (p *parser) str(start int) int {
-	flags := uint8(0)
+	flags := uint32(0)
 	i := start + 1
 	for {
 		i = plain(p.b, i)
@@ -244,7 +251,7 @@ func (p *parser) str(start int) int {
 		}
 		switch p.b[i] {
 		case '"':
-			p.leaf(String, flags, start, i+1)
+			p.leaf(uint32(String)|flags, start, i+1)
 			return i + 1
 		case '\\':
 			var canonical bool
@@ -372,6 +379,6 @@ func (p *parser) number(start int) int {
 	if kind == Float && (hasExp || whole >= 309) && math.IsInf(parseFloat(b[start:i]), 0) {
 		return p.fail(start, "float is out of range")
 	}
-	p.leaf(kind, 0, start, i)
+	p.leaf(uint32(kind), start, i)
 	return i
 }

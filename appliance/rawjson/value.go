@@ -21,7 +21,7 @@ func (v Value) Kind() Kind {
 	if v.doc == nil {
 		return Missing
 	}
-	return v.node().kind
+	return v.node().kind()
 }
 
 // Exists reports whether the value is there at all; null exists.
@@ -55,7 +55,7 @@ func (v Value) Len() int {
 	if v.doc == nil {
 		return 0
 	}
-	return int(v.node().count)
+	return v.node().count()
 }
 
 // Bool returns the value of a boolean; ok is false for any other kind.
@@ -95,7 +95,7 @@ func (v Value) Str() (value string, ok bool) {
 		return "", false
 	}
 	n := v.node()
-	if n.flags&flagEscaped == 0 {
+	if !n.escaped() {
 		return string(v.doc.b[n.start+1 : n.end-1]), true
 	}
 	return string(appendDecoded(nil, v.doc.b[n.start+1:n.end-1])), true
@@ -108,7 +108,7 @@ func (v Value) AppendStr(dst []byte) (out []byte, ok bool) {
 	}
 	n := v.node()
 	body := v.doc.b[n.start+1 : n.end-1]
-	if n.flags&flagEscaped == 0 {
+	if !n.escaped() {
 		return append(dst, body...), true
 	}
 	return appendDecoded(dst, body), true
@@ -217,7 +217,7 @@ func (v Value) shadowed() map[uint32]bool {
 			if out == nil {
 				out = make(map[uint32]bool)
 			}
-			out[w.entries[i-1].value] = true
+			out[w.entries[i-1].keyNode+1] = true
 		}
 	}
 	return out
@@ -226,7 +226,7 @@ func (v Value) shadowed() map[uint32]bool {
 // key returns the decoded bytes of a string node.
 func (d *Doc) key(n *node) []byte {
 	body := d.b[n.start+1 : n.end-1 : n.end-1]
-	if n.flags&flagEscaped == 0 {
+	if !n.escaped() {
 		return body
 	}
 	return appendDecoded(make([]byte, 0, len(body)), body)
@@ -235,7 +235,7 @@ func (d *Doc) key(n *node) []byte {
 // keyEqual compares the decoded string node with s without allocating.
 func (d *Doc) keyEqual(n *node, s string) bool {
 	body := d.b[n.start+1 : n.end-1]
-	if n.flags&flagEscaped == 0 {
+	if !n.escaped() {
 		return string(body) == s
 	}
 	if len(s) > len(body) { // decoding never grows a string
