@@ -330,6 +330,10 @@ func (w *writer) runOne(r *request) error {
 	}
 	b.rows += tx.rows
 	b.bytes += tx.bytes
+	if err != nil && isFatal(err) { // what else the batch did rests on a damaged file
+		b.refused = append(b.refused, outcome{r: r})
+		return fmt.Errorf("%s: %w", r.op, err)
+	}
 	if err == nil {
 		if guarded {
 			if _, err := w.conn.exec(sqlRelease); err != nil {
