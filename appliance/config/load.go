@@ -162,6 +162,11 @@ func (l *loader) applyFlags(flags map[string]string) {
 			l.assign(b, org, func() error { return b.set(text) })
 			continue
 		}
+		if _, both := flags[b.Path]; both {
+			l.unread[b.Path] = true
+			l.problem(b.Path, org.String(), "--%s and --%s-file are both set; set only one", b.Flag, b.Flag)
+			continue
+		}
 		org.Name += "-file"
 		l.assignFile(b, org, text)
 	}

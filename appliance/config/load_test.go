@@ -250,6 +250,9 @@ func TestFileShapes(t *testing.T) {
 		{"dotted name in quotes", "\"server.listen\" = 'a:1'\n", "server.listen: unknown key"},
 		{"far from everything", "zzzzzzzzzzzzzzzzzzzzzzzzzzzz = 1\n", "zzzzzzzzzzzzzzzzzzzzzzzzzzzz: unknown key (s.toml:1)"},
 		{"inline table", "server = {listen = 'x',\n}\n", "server.listen: must be host:port, got \"x\" (s.toml:1)"},
+		{"table in an inline table", "server = {\n  drain_timeout = '1s',\n  tls = {x = 1}}\n", "server.tls: unknown key"},
+		{"boolean for a string", "data_dir = true\n", "data_dir: must be a string, got a boolean (s.toml:1)"},
+		{"token file", "[metrics]\n\nauth_token_file = '/nonexistent/file'\n", "metrics.auth_token: read the secret file: open /nonexistent/file"},
 		{"date", "data_dir = 2020-01-01\n", "data_dir: must be a string, got a date or time (s.toml:1)"},
 		{"huge integer", "agent.longpoll_sessions = 99999999999\n", "agent.longpoll_sessions: must be 1 to 1000000, got 99999999999"},
 		{"float size", "server.max_payload_size = 1.5\n", "server.max_payload_size: must be a size such as"},
@@ -289,6 +292,8 @@ func TestSecretFileMistakes(t *testing.T) {
 		{"empty", LoadOptions{Env: []string{"Z4J_SECRET_FILE=" + write(t, "e", "\n")}}, "is empty (env Z4J_SECRET_FILE)"},
 		{"missing by flag", LoadOptions{Flags: map[string]string{"secret.secret_file": "/nonexistent/file"}},
 			"(flag --secret-file)"},
+		{"both forms by flag", LoadOptions{Flags: map[string]string{"secret.secret": strings.Repeat("x", 32), "secret.secret_file": good}},
+			"secret.secret: --secret and --secret-file are both set; set only one (flag --secret)"},
 		{"file of no secret", LoadOptions{Flags: map[string]string{"server.listen_file": "x"}},
 			"server.listen_file: unknown setting; did you mean server.listen?"},
 	} {

@@ -74,26 +74,12 @@ func (f *tomlFile) table(section string, doc map[string]any) {
 			f.table(k, sub)
 			continue
 		}
-		f.entries = append(f.entries, tomlEntry{path: path, line: f.line(path), value: v, known: known})
+		f.entries = append(f.entries, tomlEntry{path: path, line: f.lines[path], value: v, known: known})
 	}
 }
 
 func (f *tomlFile) isSection(name string) bool {
 	return slices.ContainsFunc(f.l.keys, func(b binding) bool { return b.Section() == name })
-}
-
-// line finds the line of a key, or of the nearest table around it.
-func (f *tomlFile) line(path string) int {
-	for {
-		if n, ok := f.lines[path]; ok {
-			return n
-		}
-		i := strings.LastIndexByte(path, '.')
-		if i < 0 {
-			return 0
-		}
-		path = path[:i]
-	}
 }
 
 // set assigns one entry. seen maps the path of a secret to the key that set it, to refuse both forms at once.
