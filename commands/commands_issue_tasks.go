@@ -1,0 +1,230 @@
+package commands
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// issueVerbs lists the subcommands of `commands issue`: one for every action of the agent protocol (E.2), and raw.
+func issueVerbs() []issueVerb {
+	return []issueVerb{
+		retryTaskVerb(), cancelTaskVerb(), requeueDeadLetterVerb(), bulkRetryVerb(), submitTaskVerb(), reconcileTaskVerb(),
+		purgeQueueVerb(), restartWorkerVerb(), poolResizeVerb(), consumerVerb("add-consumer"), consumerVerb("cancel-consumer"),
+		rateLimitVerb(), deadLetterListVerb(),
+		scheduleFireVerb(), scheduleTriggerVerb(), scheduleSwitchVerb("enable"), scheduleSwitchVerb("disable"),
+		scheduleDeleteVerb(), scheduleResyncVerb(), scheduleExternalVerb("activate"), scheduleExternalVerb("control"),
+		rawVerb(),
+	}
+}
+
+// taskRef names a task of an engine.
+type taskRef struct{ engine, taskID string }
+
+func (t *taskRef) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.engine, "engine", "", "engine of the task, such as celery")
+	cmd.Flags().StringVar(&t.taskID, "task-id", "", "id of the task in its engine")
+	mustRequire(cmd, "engine", "task-id")
+}
+
+func (t *taskRef) body() map[string]any {
+	return map[string]any{"engine": t.engine, "task_id": t.taskID}
+}
+
+// mustRequire marks flags as required. It panics on a flag that was not defined, a mistake that any test run shows.
+func mustRequire(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		if err := cmd.MarkFlagRequired(name); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func retryTaskVerb() issueVerb {
+	var (
+		ref    taskRef
+		args   = jsonFlag{kind: '['}
+		kwargs = jsonFlag{kind: '{'}
+		delay  time.Duration
+	)
+	return issueVerb{
+		use: "retry-task", short: "Run a finished or lost task again",
+		example: `  signalbox commands issue retry-task --agent web-1 --engine celery --task-id 3f1c… --wait
+  signalbox commands issue retry-task --engine celery --task-id 3f1c… --args '[1]' --kwargs '{"dry":true}' --delay 30s`,
+		flags: func(cmd *cobra.Command) {
+			ref.add(cmd)
+			cmd.Flags().Var(&args, "args", "positional arguments instead of the original ones; needs --kwargs too")
+			cmd.Flags().Var(&kwargs, "kwargs", "keyword arguments instead of the original ones; needs --args too")
+			cmd.Flags().DurationVar(&delay, "delay", 0, "run it this much later, whole seconds up to 24h")
+			cmd.MarkFlagsRequiredTogether("args", "kwargs")
+		},
+		request: func(cmd *cobra.Command) (issueRequest, error) {
+			body := ref.body()
+			if args.raw != nil {
+				body["override_args"], body["override_kwargs"] = args.value(), kwargs.value()
+			}
+			if cmd.Flags().Changed("delay") {
+				if delay < 0 || delay > 24*time.Hour || delay%time.Second != 0 {
+					return issueRequest{}, usagef("--delay: must be whole seconds between 0s and 24h, got %s", delay)
+				}
+				body["eta_seconds"] = int64(delay / time.Second)
+			}
+			return issueRequest{route: "retry-task", body: body}, nil
+		},
+	}
+}
+
+func cancelTaskVerb() issueVerb {
+	var ref taskRef
+	return issueVerb{
+		use: "cancel-task", short: "Revoke a task that waits or runs",
+		example:  "  signalbox commands issue cancel-task --agent web-1 --engine celery --task-id 3f1c… --yes",
+		question: "Cancel the task?",
+		flags:    ref.add,
+		request: func(*cobra.Command) (issueRequest, error) {
+			return issueRequest{route: "cancel-task", body: ref.body()}, nil
+		},
+	}
+}
+
+func requeueDeadLetterVerb() issueVerb {
+	var ref taskRef
+	return issueVerb{
+		use: "requeue-dead-letter", short: "Put a dead-lettered task back on its queue",
+		example: "  signalbox commands issue requeue-dead-letter --agent web-1 --engine rq --task-id 3f1c… --wait",
+		flags:   ref.add,
+		request: func(*cobra.Command) (issueRequest, error) {
+			return issueRequest{route: "requeue-dead-letter", body: ref.body()}, nil
+		},
+	}
+}
+
+func bulkRetryVerb() issueVerb {
+	var (
+		filter = jsonFlag{kind: '{'}
+		engine string
+		state  string
+		queue  string
+		name   string
+		most   int
+	)
+	return issueVerb{
+		use: "bulk-retry", short: "Retry all tasks that match a filter",
+		example: `  signalbox commands issue bulk-retry --agent web-1 --engine celery --state failure --queue mail --max 500 --yes
+  signalbox commands issue bulk-retry --agent web-1 --filter '{"engine":"celery","since":"2030-01-01T00:00:00Z"}' --yes`,
+		question: "Retry every matching task?",
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().Var(&filter, "filter", "whole filter as JSON: engine, state, status, queue, name, since, until, task_ids")
+			cmd.Flags().StringVar(&engine, "engine", "", "filter: engine, such as celery")
+			cmd.Flags().StringVar(&state, "state", "", "filter: task state, such as failure")
+			cmd.Flags().StringVar(&queue, "queue", "", "filter: queue name")
+			cmd.Flags().StringVar(&name, "name", "", "filter: task name")
+			cmd.Flags().IntVar(&most, "max", 1000, "most tasks to retry, 1 to 10000")
+			for _, other := range []string{"engine", "state", "queue", "name"} {
+				cmd.MarkFlagsMutuallyExclusive("filter", other)
+			}
+			cmd.MarkFlagsOneRequired("filter", "engine")
+		},
+		request: func(*cobra.Command) (issueRequest, error) {
+			if most < 1 || most > 10000 {
+				return issueRequest{}, usagef("--max: must be between 1 and 10000, got %d", most)
+			}
+			var value any = filter.value()
+			if filter.raw == nil {
+				value = withoutEmpty(map[string]any{"engine": engine, "state": state, "queue": queue, "name": name})
+			}
+			return issueRequest{route: "bulk-retry", body: map[string]any{"filter": value, "max": most}}, nil
+		},
+	}
+}
+
+// withoutEmpty drops members that are empty strings.
+func withoutEmpty(m map[string]any) map[string]any {
+	for k, v := range m {
+		if v == "" {
+			delete(m, k)
+		}
+	}
+	return m
+}
+
+func submitTaskVerb() issueVerb {
+	var (
+		name, queue, priority, eta, engine string
+		args                               = jsonFlag{kind: '[', raw: json.RawMessage("[]")}
+		kwargs                             = jsonFlag{kind: '{', raw: json.RawMessage("{}")}
+	)
+	return issueVerb{
+		use: "submit-task", short: "Submit a new task",
+		example: `  signalbox commands issue submit-task --agent web-1 --name app.tasks.add --args '[1,2]' --wait`,
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().StringVar(&name, "name", "", "task name as registered in the worker")
+			cmd.Flags().Var(&args, "args", "positional arguments as a JSON list")
+			cmd.Flags().Var(&kwargs, "kwargs", "keyword arguments as a JSON object")
+			cmd.Flags().StringVar(&engine, "engine", "", "engine to submit to, when the agent has several")
+			cmd.Flags().StringVar(&queue, "queue", "", "queue to submit to")
+			cmd.Flags().StringVar(&priority, "priority", "", "critical, high, normal or low")
+			cmd.Flags().StringVar(&eta, "eta", "", "earliest start, an RFC 3339 time")
+			mustRequire(cmd, "name")
+		},
+		request: func(*cobra.Command) (issueRequest, error) {
+			payload := map[string]any{"name": name, "args": args.value(), "kwargs": kwargs.value(),
+				"queue": orNull(queue), "priority": orNull(priority), "eta": nil}
+			if engine != "" {
+				payload["engine"] = engine
+			}
+			if eta != "" {
+				t, err := time.Parse(time.RFC3339, eta)
+				if err != nil {
+					return issueRequest{}, usagef("--eta: %q is not an RFC 3339 time", eta)
+				}
+				payload["eta"] = float64(t.UnixMilli()) / 1000
+			}
+			return genericRequest("submit_task", "task", name, payload), nil
+		},
+	}
+}
+
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func reconcileTaskVerb() issueVerb {
+	var ref taskRef
+	return issueVerb{
+		use: "reconcile-task", short: "Ask the engine for the true state of a task",
+		example: "  signalbox commands issue reconcile-task --agent web-1 --engine celery --task-id 3f1c… --wait",
+		flags:   ref.add,
+		request: func(*cobra.Command) (issueRequest, error) {
+			return genericRequest("reconcile_task", "task", ref.engine+":"+ref.taskID, ref.body()), nil
+		},
+	}
+}
+
+func rawVerb() issueVerb {
+	var (
+		action, targetType, targetID string
+		payload                      = jsonFlag{kind: '{'}
+	)
+	return issueVerb{
+		use: "raw", short: "Issue any action with a payload as given",
+		long: "Issue any action of the agent protocol with a payload as given. The server checks it like the typed commands.",
+		example: `  signalbox commands issue raw --agent web-1 --action rate_limit --target-type task --target-id app.mail \
+      --payload '{"task_name":"app.mail","rate":"10/m"}' --yes`,
+		question: "Issue the command as given?",
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().StringVar(&action, "action", "", "action, such as retry_task")
+			cmd.Flags().StringVar(&targetType, "target-type", "", "task, queue, worker, bulk, schedule or scheduler")
+			cmd.Flags().StringVar(&targetID, "target-id", "", "id of the target; left out: null")
+			cmd.Flags().Var(&payload, "payload", "payload as a JSON object")
+			mustRequire(cmd, "action", "target-type")
+		},
+		request: func(*cobra.Command) (issueRequest, error) {
+			return genericRequest(action, targetType, targetID, rawPayload(&payload)), nil
+		},
+	}
+}

@@ -1,0 +1,149 @@
+package commands
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// filters are the flags that list commands share. Each command registers the ones its route knows.
+type filters struct {
+	state  string
+	agent  string
+	action string
+	since  string
+	limit  int
+	cursor string
+}
+
+func (f *filters) addState(cmd *cobra.Command, states ...string) {
+	cmd.Flags().StringVar(&f.state, "state", "", "only this state: "+strings.Join(states, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (f *filters) addAgent(cmd *cobra.Command, o *options) {
+	cmd.Flags().StringVar(&f.agent, "agent", "", "only this agent: name, id or unique id prefix")
+	_ = cmd.RegisterFlagCompletionFunc("agent", o.completeAgents)
+}
+
+func (f *filters) addAction(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.action, "action", "", "only this action, such as retry_task")
+}
+
+func (f *filters) addSince(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.since, "since", "", "only newer than this: a duration back from now (90s, 15m, 2h, 7d) or an RFC 3339 time")
+}
+
+func (f *filters) addLimit(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&f.limit, "limit", 50, "most rows to show; pages are fetched as needed")
+}
+
+func (f *filters) addCursor(cmd *cobra.Command, usage string) {
+	cmd.Flags().StringVar(&f.cursor, "cursor", "", usage)
+}
+
+func (f *filters) checkLimit() error {
+	if f.limit < 1 || f.limit > 1_000_000 {
+		return usagef("--limit: must be between 1 and 1000000, got %d", f.limit)
+	}
+	return nil
+}
+
+// sinceTime parses --since; "" when it is not set.
+func (f *filters) sinceTime(now time.Time) (string, error) {
+	if f.since == "" {
+		return "", nil
+	}
+	t, err := parseSince(f.since, now)
+	if err != nil {
+		return "", err
+	}
+	return t.UTC().Format(time.RFC3339Nano), nil
+}
+
+// parseSince reads a duration before now, with d for days, or an RFC 3339 time.
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err == nil {
+			return now.AddDate(0, 0, -int(n)), nil
+		}
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		if d < 0 {
+			return time.Time{}, usagef("--since: must not be negative, got %s", text)
+		}
+		return now.Add(-d), nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return t, nil
+	}
+	return time.Time{}, usagef("--since: %q is neither a duration (15m, 2h, 7d) nor an RFC 3339 time", text)
+}
+
+// jsonFlag is a flag whose value is JSON of one kind: '[' for a list, '{' for an object. Its tokens are passed on as given.
+type jsonFlag struct {
+	raw  json.RawMessage
+	kind byte
+}
+
+func (j *jsonFlag) String() string { return string(j.raw) }
+
+func (j *jsonFlag) Type() string {
+	if j.kind == '[' {
+		return "json-list"
+	}
+	return "json-object"
+}
+
+func (j *jsonFlag) Set(text string) error {
+	text = strings.TrimSpace(text)
+	if !json.Valid([]byte(text)) {
+		return fmt.Errorf("not valid JSON")
+	}
+	if text[0] != j.kind {
+		return fmt.Errorf("must be a %s", j.Type())
+	}
+	j.raw = json.RawMessage(text)
+	return nil
+}
+
+// value is the JSON, or null when the flag was not set.
+func (j *jsonFlag) value() json.RawMessage {
+	if j.raw == nil {
+		return json.RawMessage("null")
+	}
+	return j.raw
+}
+
+// confirmation guards a destructive verb: --yes, or an answer on the terminal.
+type confirmation struct{ yes bool }
+
+func (c *confirmation) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask for confirmation")
+}
+
+func (c *confirmation) ask(o *options, question string) error {
+	if c.yes {
+		return nil
+	}
+	if !o.stdio.InIsTerminal || o.stdio.In == nil {
+		return usagef("%s Say so with --yes.", question)
+	}
+	fmt.Fprintf(o.stdio.Err, "%s [y/N] ", question)
+	line, err := bufio.NewReader(io.LimitReader(o.stdio.In, 1024)).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return fmt.Errorf("read confirmation: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "y", "yes":
+		return nil
+	}
+	return exitf(ExitFailed, "not confirmed, nothing changed")
+}
