@@ -304,7 +304,7 @@ func (p *Plane) panicked(s *Session, v any, stack []byte) {
 // ended counts and logs the end of a session.
 func (p *Plane) ended(s *Session, c Closed) {
 	g := p.group
-	g.forget(s)
+	defer g.forget(s) // last: whoever waits for the drain may then read the counts
 	g.metrics.closes.WithLabelValues(p.opts.Kind, c.Reason.String()).Inc()
 	s.mu.Lock()
 	principal := s.principal

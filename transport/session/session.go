@@ -222,9 +222,10 @@ func (s *Session) closeWith(reason Reason, text string, cause error) {
 	due := s.plane.group.now().Add(wait).UnixNano()
 	s.closeDue.Store(due)
 	s.startWriter()
+	// Under the lock, so that whoever comes second finds the context ended. Nothing runs in here but context's own code.
+	s.cancel(&CloseError{Reason: reason, Text: text, Err: cause})
 	s.mu.Unlock()
 	s.plane.group.sweep.schedule(s, due)
-	s.cancel(&CloseError{Reason: reason, Text: text, Err: cause})
 }
 
 // slowCloseWait bounds the last write to a peer that is not expected to take it.
