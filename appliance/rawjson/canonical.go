@@ -133,8 +133,14 @@ func (w *writer) key(e *entry) []byte {
 	return w.arena[e.off:e.end]
 }
 
-func (w *writer) same(a, b *entry) bool {
-	return a.prefix == b.prefix && bytes.Equal(w.key(a), w.key(b))
+// same says whether two members have the same key. It is inlined up to the bytes beyond the prefix.
+func (w *writer) same(a, b *entry) bool { return a.prefix == b.prefix && w.sameKey(a, b) }
+
+func (w *writer) sameKey(a, b *entry) bool { return bytes.Equal(w.key(a), w.key(b)) }
+
+// less is compare below zero, with the usual case inlined.
+func (w *writer) less(a, b *entry) bool {
+	return a.prefix < b.prefix || a.prefix == b.prefix && w.compare(a, b) < 0
 }
 
 func (w *writer) compare(a, b *entry) int {
@@ -199,9 +205,13 @@ func (w *writer) sort(es []entry) {
 		return
 	}
 	for i := 1; i < len(es); i++ {
+		if !w.less(&es[i], &es[i-1]) {
+			continue
+		}
 		e := es[i]
-		j := i
-		for ; j > 0 && w.compare(&e, &es[j-1]) < 0; j-- {
+		es[i] = es[i-1]
+		j := i - 1
+		for ; j > 0 && w.less(&e, &es[j-1]); j-- {
 			es[j] = es[j-1]
 		}
 		es[j] = e
