@@ -41,8 +41,9 @@ type DirectoryReadTx interface {
 	AgentIDsNamed(projectNo int64, name string) ([]uuid.UUID, error)
 	// AgentAccess tells whether the agent is revoked and whether its project is active.
 	AgentAccess(agentNo int64) (AgentAccess, error)
-	// AgentSlots returns the worker slots of one agent, or of every live agent of the project when agentNo is 0.
-	AgentSlots(projectNo, agentNo int64) ([]AgentWorker, error)
+	// AgentSlots returns the worker slots of one agent, or of every live agent of the project when agentNo is 0: at most
+	// limit of them, the latest connected first.
+	AgentSlots(projectNo, agentNo int64, limit int) ([]AgentWorker, error)
 	// AgentSamples returns the newest status samples of the agent, newest first.
 	AgentSamples(agentNo int64, limit int) ([]AgentSample, error)
 	// SilentAgents returns how many online agents were last heard before the time, counting no further than limit.
@@ -84,6 +85,8 @@ type DirectoryTx interface {
 	SetAgentOffline(agentNo int64, connectedAt time.Time) error
 	// SetAllSlotsOffline ends every slot and returns how many were online.
 	SetAllSlotsOffline() (int, error)
+	// DeleteSlots removes at most limit offline slots last seen before the time.
+	DeleteSlots(before time.Time, limit int) (int, error)
 	// TouchAgent records that a live agent of an active project was heard now.
 	TouchAgent(agentNo int64) error
 	// SetAgentFeatures stores the runtime features that a live agent stated.
@@ -186,9 +189,9 @@ func (d *Directory) record(tx DirectoryTx, who Principal, action string, project
 		meta = nil
 	}
 	return d.log.Append(tx, audit.Entry{
-		ProjectNo: projectNo, UserID: optional(who.ID), Action: action, TargetType: targetType, TargetID: &targetID,
+		ProjectNo: projectNo, UserID: textOrNil(who.ID), Action: action, TargetType: targetType, TargetID: &targetID,
 		Result: audit.Success, Outcome: audit.Allow, Metadata: meta,
-		SourceIP: optional(who.SourceIP), UserAgent: optional(who.UserAgent),
+		SourceIP: textOrNil(who.SourceIP), UserAgent: textOrNil(who.UserAgent),
 	})
 }
 
@@ -201,8 +204,8 @@ func (d *Directory) wakeAfter(tx DirectoryTx, agents ...int64) {
 	})
 }
 
-// optional is nil for the empty text.
-func optional(s string) *string {
+// textOrNil is nil for the empty text.
+func textOrNil(s string) *string {
 	if s == "" {
 		return nil
 	}

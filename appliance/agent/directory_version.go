@@ -18,7 +18,9 @@ const (
 )
 
 // IsOutdated tells whether the agent connected once and speaks another protocol version than ours (agent protocol H.4).
-func (a *Agent) IsOutdated() bool { return a.LastConnectAt != nil && a.ProtocolVersion != CurrentProtocol }
+func (a *Agent) IsOutdated() bool {
+	return a.LastConnectAt != nil && a.ProtocolVersion != CurrentProtocol
+}
 
 // VersionStatus compares the agent's software with the version we know, both "major.minor…" (agent protocol B.2 step 9,
 // H.4). Another protocol version or major number is incompatible; patch numbers do not count; 0.0.0 and what is no

@@ -11,6 +11,10 @@ import (
 const (
 	sweepBatch = 500 // agents of one commit of the liveness sweep
 	pruneBatch = 100 // agents of one commit of the hygiene sweep; each has an audit row
+	slotBatch  = 500 // worker slots of one commit of the hygiene sweep
+	// slotKeep is how long a slot is shown after it was last seen. Agents name a new slot at every start of a process,
+	// so old ones pile up.
+	slotKeep = 7 * 24 * time.Hour
 )
 
 // Limits of the runtime features that a long-poll agent states (agent protocol F.1).
@@ -165,6 +169,23 @@ func (d *Directory) PruneStale(ctx context.Context) (n int, err error) {
 			return n, err
 		}
 		if n += len(batch); len(batch) < pruneBatch {
+			return n, nil
+		}
+	}
+}
+
+// PruneWorkers removes worker slots that have been offline for a week and returns how many. The agents stay.
+func (d *Directory) PruneWorkers(ctx context.Context) (n int, err error) {
+	for {
+		var batch int
+		err := d.st.Update(ctx, "prune worker slots", func(tx DirectoryTx) (err error) {
+			batch, err = tx.DeleteSlots(tx.Now().Add(-slotKeep), slotBatch)
+			return err
+		})
+		if err != nil {
+			return n, err
+		}
+		if n += batch; batch < slotBatch {
 			return n, nil
 		}
 	}

@@ -117,8 +117,11 @@ func (d *Directory) CountAgents(ctx context.Context) (AgentCounts, error) {
 	return c, err
 }
 
+// maxSlots bounds one list of worker slots. An agent has at most 64 connected ones; the rest are old.
+const maxSlots = 1000
+
 // AgentWorkers returns the worker slots of one agent, or of all live agents of the project for uuid.Nil, the latest
-// connected first (agent protocol B.5).
+// connected first and at most 1,000 (agent protocol B.5).
 func (d *Directory) AgentWorkers(ctx context.Context, projectNo int64, id uuid.UUID) ([]AgentWorker, error) {
 	var out []AgentWorker
 	err := d.st.View(ctx, func(tx DirectoryReadTx) error {
@@ -131,7 +134,7 @@ func (d *Directory) AgentWorkers(ctx context.Context, projectNo int64, id uuid.U
 			no = a.No
 		}
 		var err error
-		out, err = tx.AgentSlots(projectNo, no)
+		out, err = tx.AgentSlots(projectNo, no, maxSlots)
 		return err
 	})
 	return out, err
