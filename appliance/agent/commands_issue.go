@@ -123,9 +123,9 @@ func (c *Commands) issue(tx CommandTx, p Principal, d *draft, target CommandAgen
 	}
 	now := tx.Now()
 	cmd := Command{ID: uuid.New(), ProjectNo: target.ProjectNo, ProjectID: target.ProjectID, AgentNo: target.No,
-		AgentID: target.ID, IssuedBy: optional(cutRunes(p.ID, 64)), Action: d.spec.Name, TargetType: d.targetType,
+		AgentID: target.ID, IssuedBy: textOrNil(cutRunes(p.ID, 64)), Action: d.spec.Name, TargetType: d.targetType,
 		TargetID: d.targetID, Payload: payload, RetryEngine: d.retryEngine(), IdempotencyKey: d.req.IdempotencyKey,
-		Status: Pending, IssuedAt: now, TimeoutAt: now.Add(c.opts.Timeout), SourceIP: optional(p.SourceIP)}
+		Status: Pending, IssuedAt: now, TimeoutAt: now.Add(c.opts.Timeout), SourceIP: textOrNil(p.SourceIP)}
 	if cmd.No, err = tx.InsertCommand(cmd); err != nil {
 		return Issued{}, err
 	}
@@ -165,9 +165,9 @@ func (c *Commands) auditIssue(tx CommandTx, p Principal, d *draft, cmd Command) 
 // auditBy records what a principal did to a command.
 func (c *Commands) auditBy(tx CommandTx, p Principal, cmd Command, action string, meta []byte) error {
 	id := cmd.ID.String()
-	return c.log.Append(tx, audit.Entry{ProjectNo: cmd.ProjectNo, UserID: optional(p.ID), Action: action,
+	return c.log.Append(tx, audit.Entry{ProjectNo: cmd.ProjectNo, UserID: textOrNil(p.ID), Action: action,
 		TargetType: "command", TargetID: &id, Result: audit.Success, Outcome: audit.Allow, Metadata: meta,
-		SourceIP: optional(p.SourceIP), UserAgent: optional(p.UserAgent)})
+		SourceIP: textOrNil(p.SourceIP), UserAgent: textOrNil(p.UserAgent)})
 }
 
 // replay answers a repeat of an idempotency key (agent protocol E.8, cases 1 to 6).
@@ -227,4 +227,12 @@ func replayOf(stored Command, now time.Time, window time.Duration) replayAction 
 		return replayRevert
 	}
 	return replayReturn
+}
+
+// textOrNil is nil for the empty text.
+func textOrNil(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }
