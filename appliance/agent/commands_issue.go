@@ -228,11 +228,3 @@ func replayOf(stored Command, now time.Time, window time.Duration) replayAction 
 	}
 	return replayReturn
 }
-
-// textOrNil is nil for the empty text.
-func textOrNil(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
