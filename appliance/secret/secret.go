@@ -49,21 +49,22 @@ func (t *Text) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Bytes is a secret key. It prints and encodes like Text. The zero Bytes is empty.
-type Bytes struct{ p *[]byte }
+// Bytes is a secret key. It prints and encodes like Text. The zero Bytes is empty. It holds a string, because fmt follows
+// a pointer to a slice.
+type Bytes struct{ p *string }
 
 // NewBytes wraps a copy of b.
 func NewBytes(b []byte) Bytes {
-	c := append([]byte(nil), b...)
-	return Bytes{p: &c}
+	s := string(b)
+	return Bytes{p: &s}
 }
 
-// Reveal returns the key itself, which must not be changed. Every call is a place to review.
+// Reveal returns a copy of the key. Every call is a place to review.
 func (b Bytes) Reveal() []byte {
 	if b.p == nil {
 		return nil
 	}
-	return *b.p
+	return []byte(*b.p)
 }
 
 // IsZero reports whether the key is empty.
