@@ -141,7 +141,7 @@ func (w *ingest) event(ev *ingestEvent) (added bool, err error) {
 			w.create(row, ev, no)
 		}
 		var set TaskFields
-		row.task, set = Project(row.task, ev.task, w.now)
+		row.task, set = ProjectTask(row.task, ev.task, w.now)
 		row.set |= set
 		w.noteEnd(row, ev)
 	}

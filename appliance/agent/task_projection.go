@@ -112,13 +112,13 @@ func taskStateOf(kind string) string {
 	return ""
 }
 
-// Project applies an event to a task (agent protocol D.6) and tells what it wrote. now bounds stored times that lie in
+// ProjectTask applies an event to a task (agent protocol D.6) and tells what it wrote. now bounds stored times that lie in
 // the future.
 //
 // A terminal event beats a non-terminal state whatever the times, and never the other way round. Within a tier an event
 // older than the latest stored time leaves the state alone. Everything but the state is written in any case; a value
 // that the event does not carry leaves a known one in place, except where the event's kind clears it.
-func Project(t Task, e TaskEvent, now time.Time) (Task, TaskFields) {
+func ProjectTask(t Task, e TaskEvent, now time.Time) (Task, TaskFields) {
 	var set TaskFields
 	if next := taskStateOf(e.Kind); next != "" && taskMayMove(&t, next, e.At, now) && t.State != next {
 		t.State = next

@@ -1,0 +1,180 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"signalbox/appliance/fault"
+)
+
+// day is the unit of retention.
+const day = 24 * time.Hour
+
+// BulkDeleteTasks removes task rows of a project and returns how many. Their events stay in the log until retention. It
+// works in slices, so an error may leave some of them deleted; repeating it is safe. Tasks that arrive meanwhile are
+// left alone. Invalid for more than 1000 ids, for no condition at all, and for ids beside a filter.
+func (r *Records) BulkDeleteTasks(ctx context.Context, projectNo int64, d BulkDelete) (deleted int, err error) {
+	filtered := d.Filter != TaskFilter{}
+	switch {
+	case len(d.IDs) > maxBulkDeleteIDs:
+		return 0, fault.Field("task_ids", "at most %d are allowed, got %d", maxBulkDeleteIDs, len(d.IDs))
+	case len(d.IDs) > 0 && filtered:
+		return 0, fault.Field("task_ids", "must not stand beside a filter")
+	case len(d.IDs) == 0 && !filtered:
+		return 0, fault.Field("task_ids", "needed when no filter is given")
+	}
+	if err := d.Filter.check(); err != nil {
+		return 0, err
+	}
+	if len(d.IDs) > 0 {
+		return r.deleteByID(ctx, projectNo, d.IDs)
+	}
+	newest := firstTaskID(r.clock.Now().Add(time.Second))
+	for {
+		n := 0
+		err := r.st.Update(ctx, "bulk delete tasks", func(tx RecordsTx) (err error) {
+			n, err = tx.DeleteTasks(projectNo, d.Filter, newest, pruneSlice)
+			return err
+		})
+		if err != nil {
+			return deleted, err
+		}
+		if deleted += n; n < pruneSlice {
+			return deleted, nil
+		}
+	}
+}
+
+func (r *Records) deleteByID(ctx context.Context, projectNo int64, ids []uuid.UUID) (deleted int, err error) {
+	for len(ids) > 0 {
+		slice := ids[:min(len(ids), pruneSlice)]
+		ids = ids[len(slice):]
+		n := 0
+		err := r.st.Update(ctx, "bulk delete tasks", func(tx RecordsTx) error {
+			n = 0
+			for _, id := range slice {
+				found, err := tx.DeleteTask(projectNo, id)
+				if err != nil {
+					return err
+				}
+				if found {
+					n++
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return deleted, err
+		}
+		deleted += n
+	}
+	return deleted, nil
+}
+
+// cutoff is the time before which a project's records are too old: the smaller of its own retention and the global one.
+func (r *Records) cutoff(p ProjectRetention) time.Time {
+	days := r.days
+	if p.Days > 0 {
+		days = min(days, p.Days)
+	}
+	return r.clock.Now().Add(-time.Duration(days) * day)
+}
+
+// PruneEvents removes one slice of events that are past their retention. more tells that another call has work to do; the
+// caller decides how much time passes between two.
+func (r *Records) PruneEvents(ctx context.Context) (removed int, more bool, err error) {
+	var due []ProjectRetention
+	err = r.st.View(ctx, func(tx RecordsReadTx) error {
+		projects, err := tx.Retention()
+		if err != nil {
+			return err
+		}
+		for _, p := range projects {
+			found, err := tx.EventsExpired(p.ProjectNo, r.cutoff(p))
+			if err != nil {
+				return err
+			}
+			if found {
+				due = append(due, p)
+			}
+		}
+		return nil
+	})
+	if err != nil || len(due) == 0 {
+		return 0, false, err
+	}
+	p := due[0]
+	err = r.st.Update(ctx, "prune events", func(tx RecordsTx) (err error) {
+		removed, err = tx.PruneEvents(p.ProjectNo, r.cutoff(p), pruneSlice)
+		return err
+	})
+	return removed, err == nil && (len(due) > 1 || removed == pruneSlice), err
+}
+
+// pruneCursor is where the walk over the old tasks of all projects stands.
+type pruneCursor struct {
+	projectNo int64
+	after     uuid.UUID
+}
+
+// PruneTasks looks at one slice of tasks that are older than their retention and removes those that have not changed
+// since and have no events left. more is false when the walk over all projects has come to its end; the next call starts
+// it anew. The walk's place is kept in memory only. One caller at a time.
+func (r *Records) PruneTasks(ctx context.Context) (removed int, more bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var projects []ProjectRetention
+	err = r.st.View(ctx, func(tx RecordsReadTx) (err error) {
+		projects, err = tx.Retention()
+		return err
+	})
+	if err != nil {
+		return 0, false, err
+	}
+	for i, p := range projects { // ascending by number
+		if p.ProjectNo < r.tasks.projectNo {
+			continue
+		}
+		after := r.tasks.after
+		if p.ProjectNo != r.tasks.projectNo {
+			after = uuid.Nil
+		}
+		cutoff := r.cutoff(p)
+		var next uuid.UUID
+		err := r.st.Update(ctx, "prune tasks", func(tx RecordsTx) (err error) {
+			removed, next, err = tx.PruneTasks(p.ProjectNo, cutoff, after, firstTaskID(cutoff), pruneSlice)
+			return err
+		})
+		if err != nil {
+			return 0, false, err
+		}
+		if next != uuid.Nil {
+			r.tasks = pruneCursor{p.ProjectNo, next}
+			return removed, true, nil
+		}
+		r.tasks = pruneCursor{projectNo: p.ProjectNo + 1}
+		if i+1 < len(projects) {
+			return removed, true, nil
+		}
+	}
+	r.tasks = pruneCursor{}
+	return removed, false, nil
+}
+
+// PruneAgentStatus removes one slice of agent status samples and lost-telemetry figures that are past the global
+// retention.
+func (r *Records) PruneAgentStatus(ctx context.Context) (removed int, more bool, err error) {
+	cutoff := r.cutoff(ProjectRetention{})
+	err = r.st.Update(ctx, "prune agent status", func(tx RecordsTx) error {
+		n, err := tx.PruneAgentStatus(cutoff, pruneSlice)
+		if err != nil {
+			return err
+		}
+		losses, err := tx.PruneTelemetryLosses(cutoff, pruneSlice)
+		removed, more = n+losses, n == pruneSlice || losses == pruneSlice
+		return err
+	})
+	return removed, err == nil && more, err
+}
