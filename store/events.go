@@ -12,6 +12,7 @@ import (
 )
 
 var (
+	_ agent.RouterTx      = (*Tx)(nil)
 	_ agent.RouterReadTx  = (*ReadTx)(nil)
 	_ agent.RecordsTx     = (*Tx)(nil)
 	_ agent.RecordsReadTx = (*ReadTx)(nil)
