@@ -29,26 +29,25 @@ func newSlots[C comparable](perAgent int) *slots[C] {
 }
 
 // register puts the connection into its slot and returns the one it replaces, if any. ok is false when the agent has
-// all its slots taken by others; replacing never counts against the cap. first tells that the agent had no session.
-func (s *slots[C]) register(agent uuid.UUID, worker string, conn C) (replaced C, first, ok bool) {
+// all its slots taken by others; replacing never counts against the cap.
+func (s *slots[C]) register(agent uuid.UUID, worker string, conn C) (replaced C, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	workers := s.agents[agent]
 	old, occupied := workers[worker]
 	if !occupied && s.perAgent > 0 && len(workers) >= s.perAgent {
-		return replaced, false, false
+		return replaced, false
 	}
 	if workers == nil {
 		workers = map[string]slotEntry[C]{}
 		s.agents[agent] = workers
-		first = true
 	}
 	if !occupied {
 		s.total++
 	}
 	s.serial++
 	workers[worker] = slotEntry[C]{conn: conn, serial: s.serial}
-	return old.conn, first, true
+	return old.conn, true
 }
 
 // unregister takes the connection out of its slot. mine is false when a newer connection holds the slot by now: the

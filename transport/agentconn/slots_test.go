@@ -11,19 +11,19 @@ import (
 func TestSlotsReplaceOnlyTheSameWorker(t *testing.T) {
 	s, agent := newSlots[*int](2), uuid.New()
 	a, b, c, d := new(int), new(int), new(int), new(int)
-	if old, first, ok := s.register(agent, "w1", a); old != nil || !first || !ok {
-		t.Fatal("first session", old, first, ok)
+	if old, ok := s.register(agent, "w1", a); old != nil || !ok {
+		t.Fatal("first session", old, ok)
 	}
-	if old, first, ok := s.register(agent, "", b); old != nil || first || !ok {
-		t.Fatal("the legacy slot is a slot of its own", old, first, ok)
+	if old, ok := s.register(agent, "", b); old != nil || !ok {
+		t.Fatal("the legacy slot is a slot of its own", old, ok)
 	}
-	if _, _, ok := s.register(agent, "w2", c); ok {
+	if _, ok := s.register(agent, "w2", c); ok {
 		t.Fatal("cap not enforced")
 	}
-	if _, _, ok := s.register(uuid.New(), "w2", c); !ok {
+	if _, ok := s.register(uuid.New(), "w2", c); !ok {
 		t.Fatal("the cap is per agent")
 	}
-	if old, _, ok := s.register(agent, "w1", d); old != a || !ok {
+	if old, ok := s.register(agent, "w1", d); old != a || !ok {
 		t.Fatal("replacing must work at the cap", old, ok)
 	}
 	if mine, last := s.unregister(agent, "w1", a); mine || last {
@@ -46,7 +46,7 @@ func TestSlotsReplaceOnlyTheSameWorker(t *testing.T) {
 func TestSlotsWithoutCap(t *testing.T) {
 	s, agent := newSlots[*int](0), uuid.New()
 	for i := range 200 {
-		if _, _, ok := s.register(agent, fmt.Sprint(i), new(int)); !ok {
+		if _, ok := s.register(agent, fmt.Sprint(i), new(int)); !ok {
 			t.Fatal("0 switches the cap off")
 		}
 	}

@@ -1,0 +1,236 @@
+// Package appliance is the composition root: it builds every part of Signalbox from a configuration, joins them, and
+// takes them up and down in order. No rule of any plane lives here.
+package appliance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/rs/zerolog"
+
+	"signalbox/appliance/agent"
+	"signalbox/appliance/audit"
+	"signalbox/appliance/clock"
+	"signalbox/appliance/config"
+	"signalbox/appliance/secret"
+	"signalbox/appliance/wake"
+	"signalbox/store"
+	"signalbox/transport"
+	"signalbox/transport/agentconn"
+	"signalbox/transport/session"
+)
+
+// Options are what an appliance is built from. Config and Schema are required.
+type Options struct {
+	Config   *config.Config
+	Schema   string         // text of schema.sql
+	Version  string         // of this program
+	Log      zerolog.Logger // the zero value is silent
+	LogLevel *LogLevel      // moved by Reload; nil when nothing is to be moved
+	Clock    clock.Clock    // nil: the system's
+	Getenv   func(string) string
+	Hooks    store.Hooks // failpoints of tests
+}
+
+// FirstRun says what New made because it was not there.
+type FirstRun struct {
+	Project  string      // slug of the first project; "" when there was one
+	AdminKey secret.Text // the first admin API key; empty when there was a key
+}
+
+// Appliance is one Signalbox. New builds it, Run serves until its context ends, Close frees what is left; Close may be
+// called at any time and more than once.
+type Appliance struct {
+	opts  Options
+	cfg   *config.Config // of the start; what Reload may change is not read from here
+	log   zerolog.Logger
+	clock clock.Clock
+	start time.Time
+	first FirstRun
+
+	master   agent.SecretSet
+	registry *prometheus.Registry
+	db       *store.DB
+	hub      *wake.Hub
+	group    *group
+	metrics  *metrics
+
+	auditLog  *audit.Log
+	auditDB   audit.Store
+	directory *agent.Directory
+	router    *agent.Router
+	records   *agent.Records
+	commands  *agent.Commands
+
+	sessions  *session.Group
+	websocket *agentconn.WebSocket
+	longpoll  *agentconn.LongPoll
+	refusals  *transport.RefusalWindow
+
+	allowAgent, allowAPI *transport.Networks
+	certificates         *transport.Certificates
+	metricsHandler       *transport.MetricsHandler
+	readiness            *transport.Readiness
+	server               *transport.Server
+	notifier             *transport.Notifier
+
+	reload sync.Mutex
+	effect *config.Config // what is in effect, under reload
+	once   sync.Once
+	closed error
+}
+
+// New builds everything and binds the listeners, but serves nothing yet: a port in use, a broken database or a secret
+// that others can read is an error here. What was opened is closed again on error.
+func New(ctx context.Context, o Options) (a *Appliance, err error) {
+	a = &Appliance{opts: o, cfg: o.Config, effect: o.Config, log: o.Log, clock: o.Clock, hub: wake.New(), group: newGroup(),
+		registry: prometheus.NewRegistry()}
+	if a.clock == nil {
+		a.clock = clock.System()
+	}
+	if o.Getenv == nil {
+		a.opts.Getenv = func(string) string { return "" }
+	}
+	a.start = a.clock.Now()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.Close())
+			a = nil
+		}
+	}()
+	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, step := range []func(context.Context) error{a.openData, a.buildDomain, a.buildTransport, a.bootstrap, a.bind} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// openData prepares the data directory, the master secret and the database.
+func (a *Appliance) openData(ctx context.Context) error {
+	if err := prepareDataDir(a.cfg.DataDir); err != nil {
+		return err
+	}
+	if err := removeAddresses(a.cfg.DataDir); err != nil {
+		return err
+	}
+	if err := a.loadSecrets(); err != nil {
+		return err
+	}
+	s := a.cfg.Store
+	db, err := store.Open(ctx, store.Options{
+		Path: filepath.Join(a.cfg.DataDir, DatabaseFile), Schema: a.opts.Schema, Clock: a.clock,
+		Log: a.log.With().Str("part", "store").Logger(), Readers: s.Readers,
+		Limits: store.Limits{Queue: s.QueueMaxWrites, BatchCallers: s.BatchMaxWrites, BatchRows: s.BatchMaxRows},
+		Hooks:  a.opts.Hooks, OnFatal: a.group.fail, Registerer: a.registry})
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	a.db = db
+	return nil
+}
+
+// loadSecrets takes the master secret from the configuration, or from its file, which is made at the first start.
+func (a *Appliance) loadSecrets() error {
+	for _, p := range a.cfg.Secret.PreviousSecrets {
+		a.master.Previous = append(a.master.Previous, secret.NewBytes([]byte(p.Reveal())))
+	}
+	if s := a.cfg.Secret.Secret; !s.IsZero() {
+		a.master.Current = secret.NewBytes([]byte(s.Reveal()))
+		return nil
+	}
+	path := filepath.Join(a.cfg.DataDir, SecretFile)
+	text, minted, err := ensureSecret(path, secret.NewToken)
+	if err != nil {
+		return fmt.Errorf("master secret: %w", err)
+	}
+	if len(text.Reveal()) < secret.MinMasterBytes {
+		return fmt.Errorf("master secret: %s: must hold at least %d bytes", path, secret.MinMasterBytes)
+	}
+	if minted {
+		a.log.Info().Str("file", path).Msg("master secret made; losing it makes every agent's credentials void")
+	}
+	a.master.Current = secret.NewBytes([]byte(text.Reveal()))
+	return nil
+}
+
+// bootstrap makes what a first start needs and tidies what a crash may have left.
+func (a *Appliance) bootstrap(ctx context.Context) error {
+	made, err := a.directory.EnsureFirstProject(ctx)
+	if err != nil {
+		return fmt.Errorf("first project: %w", err)
+	}
+	if made {
+		a.first.Project = "default"
+	}
+	// The key's file comes before its row: a crash between the two leaves a file that the next start adopts.
+	fresh, err := a.directory.HasNoAPIKey(ctx)
+	if err != nil {
+		return fmt.Errorf("first API key: %w", err)
+	}
+	if fresh {
+		key, _, err := ensureSecret(filepath.Join(a.cfg.DataDir, AdminKeyFile), secret.NewAPIKey)
+		if err != nil {
+			return fmt.Errorf("first API key: %w", err)
+		}
+		if err := a.directory.EnsureAdminKey(ctx, key); err != nil {
+			return fmt.Errorf("first API key: %w", err)
+		}
+		a.first.AdminKey = key
+	}
+	if n, err := a.directory.ResetWorkers(ctx); err != nil {
+		return fmt.Errorf("reset workers: %w", err)
+	} else if n > 0 {
+		a.log.Info().Int("workers", n).Msg("workers that the last run left online are offline until they connect")
+	}
+	return nil
+}
+
+// bind takes the ports.
+func (a *Appliance) bind(context.Context) error {
+	c := a.cfg
+	var err error
+	if c.Server.TLS() {
+		if a.certificates, err = transport.LoadCertificates(c.Server.TLSCertFile, c.Server.TLSKeyFile, a.clock, a.log); err != nil {
+			return err
+		}
+	}
+	cfg := transport.ServerConfig{
+		Listen: c.Server.Listen, TLS: a.certificates, Handler: a.front().Wrap(transport.Mux(a.routes())),
+		AdminSocket: c.AdminSocketPath(), AdminHandler: a.front().Wrap(transport.Mux(a.adminRoutes())),
+		Readiness: a.readiness, DrainSessions: a.drainSessions, Log: a.log,
+	}
+	if c.Metrics.Enabled && c.Metrics.Listen != "" {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", a.metricsHandler)
+		a.readiness.Routes(mux)
+		cfg.MetricsListen, cfg.Metrics = c.Metrics.Listen, transport.Mux(mux)
+	}
+	a.server, err = transport.NewServer(cfg)
+	return err
+}
+
+// drainSpread is the time over which sessions are asked to come back, so that they do not do it all at once.
+const drainSpread = 2 * time.Second
+
+func (a *Appliance) drainSessions(ctx context.Context) error {
+	spread := drainSpread
+	if deadline, ok := ctx.Deadline(); ok {
+		spread = min(spread, time.Until(deadline)/4)
+	}
+	return a.sessions.Drain(ctx, max(spread, 0))
+}
+
+// Addresses returns every bound address by the listener's name.
+func (a *Appliance) Addresses() map[string]string { return a.server.Addresses() }
+
+// FirstRun returns what this start made.
+func (a *Appliance) FirstRun() FirstRun { return a.first }

@@ -1,0 +1,142 @@
+package appliance
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"signalbox/appliance/agent"
+	"signalbox/appliance/audit"
+	"signalbox/appliance/secret"
+	"signalbox/store"
+	"signalbox/transport"
+	"signalbox/transport/agentconn"
+	"signalbox/transport/api"
+	"signalbox/transport/session"
+	"signalbox/transport/wire"
+)
+
+// presence joins the sessions of both transports: WebSocket first, for it is what takes a command soonest.
+type presence struct{ a *Appliance }
+
+// Sessions lists the live sessions of an agent.
+func (p presence) Sessions(agentID uuid.UUID) []agent.SessionInfo {
+	return append(p.a.websocket.Sessions(agentID), p.a.longpoll.Sessions(agentID)...)
+}
+
+// buildDomain makes the services of the agent plane.
+func (a *Appliance) buildDomain(context.Context) (err error) {
+	g := a.cfg.Agent
+	a.metrics, err = newMetrics(a.registry, a)
+	if err != nil {
+		return err
+	}
+	a.auditLog = audit.New(a.master.AuditKeys())
+	a.auditDB = store.Bind[audit.PruneTx, audit.ReadTx](a.db)
+	a.directory = agent.NewDirectory(store.Bind[agent.DirectoryTx, agent.DirectoryReadTx](a.db), a.master, a.auditLog, a.hub,
+		agent.DirectoryOptions{OfflineTimeout: g.OfflineTimeout.Std(), StalePruneDays: g.StalePruneDays,
+			Trouble: func(op string, err error) { a.log.Warn().Err(err).Str("op", op).Msg("minor write failed") }})
+	a.commands = agent.NewCommands(store.Bind[agent.CommandTx, agent.CommandReadTx](a.db), presence{a}, a.auditLog, a.hub,
+		agent.CommandOptions{Timeout: g.CommandTimeout.Std(), RedispatchWindow: g.RedispatchWindow.Std(),
+			RedispatchMinInterval: g.RedispatchMinInterval.Std(), Clock: a.clock, PurgeToken: a.purgeToken, Observer: a.metrics})
+	a.router, err = agent.NewRouter(store.Bind[agent.RouterTx, agent.RouterReadTx](a.db), a.commands, a.hub,
+		agent.RouterOptions{ExtraPatterns: g.RedactionExtraKeyPatterns, Clock: a.clock, Observer: a.metrics})
+	if err != nil {
+		return err
+	}
+	a.records = agent.NewRecords(store.Bind[agent.RecordsTx, agent.RecordsReadTx](a.db), agent.RecordsOptions{})
+	return nil
+}
+
+func (a *Appliance) projectSecret(project uuid.UUID) secret.Bytes {
+	return secret.ProjectSecret(a.master.Current.Reveal(), project)
+}
+
+func (a *Appliance) purgeToken(project uuid.UUID, queue string, depth int64) string {
+	return secret.PurgeToken(a.projectSecret(project), queue, depth)
+}
+
+// Windows of the rate buckets (agent protocol I.1).
+const rateWindow = time.Minute
+
+// buildTransport makes both agent transports and the operators' API on top of the services.
+func (a *Appliance) buildTransport(context.Context) (err error) {
+	g, srv := a.cfg.Agent, a.cfg.Server
+	if a.sessions, err = session.NewGroup(a.clock, a.log.With().Str("part", "session").Logger(), a.registry); err != nil {
+		return err
+	}
+	a.refusals = transport.NewRefusalWindow(a.clock, transport.RefusalRowWindow)
+	a.allowAgent, a.allowAPI = transport.NewNetworks(srv.AgentIPAllowlist), transport.NewNetworks(srv.APIIPAllowlist)
+	a.notifier = transport.NewNotifier(a.opts.Getenv, 0)
+	a.readiness = transport.NewReadiness(func(ctx context.Context) error {
+		return a.db.View(ctx, func(*store.ReadTx) error { return nil })
+	})
+	a.metricsHandler = transport.NewMetricsHandler(a.registry, a.cfg.Metrics.AuthToken.Reveal())
+	connects, bulk := 0, 0 // zero admits everything
+	if g.RateLimits {
+		connects, bulk = g.ConnectRateLimit, g.BulkRateLimit
+	}
+	gate := &agentconn.Gate{Bucket: transport.NewRateBucket("agent-connect", connects, rateWindow, a.clock),
+		Allow:    transport.NewAllowlist("agent", a.allowAgent, a.metrics.transport),
+		Refusals: a.refusals, Directory: a.directory, Log: a.log}
+	connMetrics, err := agentconn.NewMetrics(a.registry)
+	if err != nil {
+		return err
+	}
+	services := agentconn.Services{Directory: a.directory, Router: a.router, Commands: a.commands, Hub: a.hub,
+		Clock: a.clock, Log: a.log.With().Str("part", "agent").Logger(), Metrics: connMetrics}
+	a.websocket = agentconn.NewWebSocket(a.sessions, gate, services, agentconn.WebSocketOptions{
+		Version: wireVersion, Heartbeat: heartbeat, MaxFrame: int(g.FrameCap()), IdleTimeout: g.WSIdleTimeout.Std(),
+		FirstFrame: g.WSFirstFrameTimeout.Std(), PerAgentCap: g.WSPerAgentCap, IngestQueue: g.WSIngestQueue,
+		ProjectSecret: a.projectSecret})
+	a.longpoll = agentconn.NewLongPoll(gate, services, agentconn.LongPollOptions{
+		Limits:        agentconn.LPLimits{PerAgent: g.LongpollSessionsPerAgent, Total: g.LongpollSessions, Idle: g.LongpollSessionIdle.Std()},
+		ProjectSecret: a.projectSecret})
+	a.api = a.newAPI(bulk)
+	return nil
+}
+
+// wireVersion is the version of the agent protocol's world that we speak for: agents compare its major and minor with
+// their own and warn in their log when they differ.
+const wireVersion = "1.13.0"
+
+// heartbeat is what hello_ack asks for (agent protocol B.3).
+const heartbeat = 10 * time.Second
+
+// front is what every request of the main listener and of the admin socket passes.
+func (a *Appliance) front() transport.Front {
+	srv := a.cfg.Server
+	return transport.Front{Log: a.log.With().Str("part", "http").Logger(), Metrics: a.metrics.transport,
+		Hosts: srv.AllowedHosts, Trusted: transport.NewNetworks(srv.TrustedProxies),
+		Bodies: transport.NewBodies(func(r *http.Request) int64 {
+			if r.URL.Path == agentconn.EventsPath {
+				return srv.EventsBodyLimit.Bytes()
+			}
+			return srv.MaxPayloadSize.Bytes()
+		})}
+}
+
+// routes are those of the main listener.
+func (a *Appliance) routes() *http.ServeMux {
+	mux := a.adminRoutes()
+	mux.Handle(agentconn.WebSocketPath, a.websocket)
+	a.longpoll.Routes(mux)
+	if m := a.cfg.Metrics; m.Enabled && m.Public {
+		mux.Handle("GET /metrics", a.metricsHandler)
+	}
+	return mux
+}
+
+// adminRoutes are those of the admin socket: no agent connects there.
+func (a *Appliance) adminRoutes() *http.ServeMux {
+	mux := http.NewServeMux()
+	a.readiness.Routes(mux)
+	a.api.Routes(mux)
+	return mux
+}
+
+var _ = fmt.Sprint
+var _ = wire.Version

@@ -1,0 +1,190 @@
+package agentconn
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"signalbox/appliance/agent"
+	"signalbox/appliance/fault"
+	"signalbox/appliance/wake"
+	"signalbox/transport/session"
+)
+
+// claimBatch is how many commands one transaction claims for a WebSocket session.
+const claimBatch = 100
+
+// feedRetry is the pause after a failed claim: the hint is spent, the command still waits.
+const feedRetry = time.Second
+
+// feeds hand committed commands to the WebSocket sessions of their agents. An agent with a session has a feed; a feed
+// has a goroutine only while there is something to look at, so thousands of idle agents cost a map entry each.
+type feeds struct {
+	ws   *WebSocket
+	hub  *wake.Hub
+	stop chan struct{} // closed when nothing is to be retried any more
+
+	mu     sync.Mutex
+	agents map[int64]*feed
+}
+
+// feed serves one agent.
+type feed struct {
+	feeds *feeds
+	no    int64
+	id    uuid.UUID
+	watch *wake.Watch
+	refs  int // sessions of the agent; under feeds.mu
+
+	mu      sync.Mutex
+	running bool
+	again   bool
+}
+
+func newFeeds(ws *WebSocket, hub *wake.Hub) *feeds {
+	return &feeds{ws: ws, hub: hub, stop: make(chan struct{}), agents: map[int64]*feed{}}
+}
+
+// enter counts a session in.
+func (f *feeds) enter(p agent.Peer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := f.agents[p.AgentNo]
+	if a == nil {
+		a = &feed{feeds: f, no: p.AgentNo, id: p.AgentID}
+		a.watch = f.hub.Notify(agent.AgentKey(p.AgentNo), a.kick)
+		f.agents[p.AgentNo] = a
+	}
+	a.refs++
+}
+
+// leave counts a session out.
+func (f *feeds) leave(p agent.Peer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := f.agents[p.AgentNo]
+	if a.refs--; a.refs == 0 {
+		a.watch.Stop()
+		delete(f.agents, p.AgentNo)
+	}
+}
+
+// kick makes the agent's feed look, if it has one.
+func (f *feeds) kick(agentNo int64) {
+	f.mu.Lock()
+	a := f.agents[agentNo]
+	f.mu.Unlock()
+	if a != nil {
+		a.kick()
+	}
+}
+
+// kick starts a look, or has the running one look again. It never blocks: the hub calls it under its lock.
+func (a *feed) kick() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.running {
+		a.again = true
+		return
+	}
+	a.running = true
+	go a.run()
+}
+
+func (a *feed) run() {
+	for {
+		failed := a.look()
+		if failed && a.pause() {
+			continue
+		}
+		a.mu.Lock()
+		if !a.again {
+			a.running = false
+			a.mu.Unlock()
+			return
+		}
+		a.again = false
+		a.mu.Unlock()
+	}
+}
+
+// pause waits before another try, and reports whether the agent still has a session to try for.
+func (a *feed) pause() bool {
+	t := a.feeds.ws.clock.NewTimer(feedRetry)
+	defer t.Stop()
+	select {
+	case <-t.C():
+	case <-a.feeds.stop:
+		return false
+	}
+	return len(a.feeds.ws.slots.newestFirst(a.id)) > 0
+}
+
+// look offers what waits to the sessions, the newest first; an older one is asked only when it states a retry contract
+// that no newer one does. It reports whether something failed that is worth another try.
+func (a *feed) look() (failed bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+	defer cancel()
+	offered := map[string]bool{}
+	for i, c := range a.feeds.ws.slots.newestFirst(a.id) {
+		news := i == 0
+		for _, engine := range c.retryEngines {
+			if !offered[engine] {
+				offered[engine], news = true, true
+			}
+		}
+		if !news || c.session.Reason() != session.None {
+			continue
+		}
+		welcome, err := a.offer(ctx, c)
+		if err != nil {
+			a.feeds.ws.log.Warn().Err(err).Str(fieldAgent, a.id.String()).Msg("commands not claimed")
+			return fault.CodeOf(err) != fault.Corrupt
+		}
+		if !welcome {
+			for _, c := range a.feeds.ws.slots.newestFirst(a.id) {
+				c.session.Close(session.Revoked)
+			}
+			return false
+		}
+	}
+	return false
+}
+
+// offer claims for one session until nothing is left that it may take. It returns false when the agent is revoked or
+// its project archived.
+func (a *feed) offer(ctx context.Context, c *wsConn) (welcome bool, err error) {
+	commands := a.feeds.ws.commands
+	for {
+		got, err := commands.ClaimPending(ctx, c.peer, agent.ClaimRequest{Limit: claimBatch, RetryEngines: c.retryEngines})
+		if err != nil {
+			return true, err
+		}
+		if got.Revoked || got.Archived {
+			return false, nil
+		}
+		if len(got.Claimed) == 0 {
+			return true, nil
+		}
+		sent := make([]int64, 0, len(got.Claimed))
+		for _, cmd := range got.Claimed {
+			if err := c.handOver(cmd); err != nil {
+				if err := commands.SendFailed(ctx, cmd, "the connection was closing: "+err.Error()); err != nil {
+					a.feeds.ws.log.Warn().Err(err).Str(fieldCommand, cmd.Command.ID.String()).Msg("failed hand-over not recorded")
+				}
+				continue
+			}
+			sent = append(sent, cmd.DeliveryNo)
+		}
+		if len(sent) > 0 {
+			if err := commands.MarkSent(ctx, sent...); err != nil {
+				a.feeds.ws.log.Warn().Err(err).Msg("delivery not stamped as sent")
+			}
+		}
+		if c.session.Reason() != session.None {
+			return true, nil
+		}
+	}
+}

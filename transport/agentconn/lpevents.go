@@ -1,0 +1,223 @@
+package agentconn
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"signalbox/appliance/agent"
+	"signalbox/appliance/fault"
+	"signalbox/appliance/rawjson"
+	"signalbox/transport/wire"
+)
+
+// Limits of an upload (agent protocol F.5).
+const (
+	maxUploadFrames = 500
+	maxUploadFrame  = 1 << 20
+	maxUploadErrors = 10
+)
+
+// touchEvery is how often the liveness of one long-poll session is written while it keeps uploading: far below the
+// offline timeout, far above the rate of uploads under load.
+const touchEvery = time.Second
+
+// upload is the answer to POST /agent/events (agent protocol F.5).
+type upload struct {
+	accepted, rejected int
+	errors             []string
+	upgrade            bool
+}
+
+func (u *upload) count(verdict agent.Verdict, message string) {
+	switch verdict {
+	case agent.Durable, agent.Drop:
+		u.accepted++
+	default:
+		u.rejected++
+		if verdict == agent.UpgradeRequired {
+			u.upgrade = true
+		}
+	}
+	if message != "" && len(u.errors) < maxUploadErrors {
+		u.errors = append(u.errors, message)
+	}
+}
+
+func (u *upload) body() []byte {
+	b := append([]byte(nil), `{"accepted":`...)
+	b = appendInt(b, u.accepted)
+	b = append(b, `,"rejected":`...)
+	b = appendInt(b, u.rejected)
+	b = append(b, `,"errors":[`...)
+	for i, e := range u.errors {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = rawjson.AppendString(b, e)
+	}
+	if u.upgrade {
+		return append(b, `],"error_code":"scheduler_upgrade_required"}`...)
+	}
+	return append(b, `],"error_code":null}`...)
+}
+
+// serveEvents is POST /api/v1/agent/events. The 200 is the acknowledgement: everything it counts as accepted is
+// committed, or would be refused again if it came again.
+func (l *LongPoll) serveEvents(w http.ResponseWriter, r *http.Request) error {
+	id, err := l.authenticate(r) // before the body: strangers do not get to fill our memory
+	if err != nil {
+		return err
+	}
+	doc, frames, err := readUpload(r)
+	if err != nil {
+		return err
+	}
+	defer doc.Release()
+	s, err := l.lease(id, r, false)
+	if err != nil {
+		return err
+	}
+	defer l.registry.release(s)
+	var answer upload
+	if err := l.ingest(r.Context(), id, s, frames, &answer); err != nil {
+		return err
+	}
+	l.identify(w, id)
+	writeJSON(w, answer.body())
+	return nil
+}
+
+// readUpload reads and checks the body; a refused one creates no session. The caller releases the document.
+func readUpload(r *http.Request) (*rawjson.Doc, []rawjson.Value, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	doc, err := rawjson.Parse(body)
+	if err != nil {
+		return nil, nil, bodyError("json_invalid", []any{"body"}, err.Error())
+	}
+	frames, err := uploadFrames(doc.Root())
+	if err != nil {
+		doc.Release()
+		return nil, nil, err
+	}
+	return doc, frames, nil
+}
+
+func uploadFrames(root rawjson.Value) ([]rawjson.Value, error) {
+	if root.Kind() != rawjson.Object {
+		return nil, bodyError("model_attributes_type", []any{"body"}, "the body must be a JSON object")
+	}
+	list := root.Get("frames")
+	switch {
+	case list.Kind() == rawjson.Missing:
+		return nil, bodyError("missing", []any{"body", "frames"}, "frames: field required")
+	case list.Kind() != rawjson.Array:
+		return nil, bodyError("list_type", []any{"body", "frames"}, "frames: must be a list")
+	case list.Len() < 1:
+		return nil, bodyError("too_short", []any{"body", "frames"}, "frames: must hold at least 1 frame")
+	case list.Len() > maxUploadFrames:
+		return nil, bodyError("too_long", []any{"body", "frames"}, "frames: must hold at most 500 frames")
+	}
+	frames := make([]rawjson.Value, 0, list.Len())
+	for i, v := range list.Each() {
+		if v.Kind() != rawjson.String {
+			return nil, bodyError("string_type", []any{"body", "frames", i}, "frames: every frame must be a string")
+		}
+		// The token has at least as many bytes as the text plus two quotes, so most frames need no decoding here.
+		if len(v.Raw())-2 > maxUploadFrame && len(v.AppendStr(nil)) > maxUploadFrame {
+			return nil, bodyError("string_too_long", []any{"body", "frames", i}, "frames: a frame must be at most 1048576 bytes")
+		}
+		frames = append(frames, v)
+	}
+	return frames, nil
+}
+
+// ingest verifies the frames in order, dispatches what is authentic, and counts. Verification of one session is
+// serialised; a signature failure ends the batch after what came before it has been dispatched.
+func (l *LongPoll) ingest(ctx context.Context, id agent.Identity, s *lpSession[*lpState], frames []rawjson.Value, answer *upload) error {
+	verified, failure := l.verify(s, frames, answer)
+	defer func() {
+		for i := range verified {
+			verified[i].Release()
+		}
+	}()
+	if errors.Is(failure, errInvalidated) {
+		return failure
+	}
+	if failure != nil {
+		// The marker comes first: whatever happens next, no later frame of this session is accepted.
+		l.registry.invalidate(id.Agent.ID, s)
+	}
+	if len(verified) > 0 {
+		if err := l.dispatch(ctx, id, s, verified, answer); err != nil {
+			return err
+		}
+	}
+	if failure != nil {
+		l.metrics.verifyFailures.WithLabelValues(string(agent.LongPoll)).Inc()
+		return fault.Wrap(fault.Stale, failure, "frame verification failed; reconnect with a fresh nonce and the connect probe")
+	}
+	return nil
+}
+
+// verify authenticates frames under the session's lock until one fails for good. Frames that are not to be dispatched
+// are counted at once.
+func (l *LongPoll) verify(s *lpSession[*lpState], raw []rawjson.Value, answer *upload) (verified []wire.Frame, failure error) {
+	s.State.verifying.Lock()
+	defer s.State.verifying.Unlock()
+	if !s.Valid() {
+		return nil, errInvalidated
+	}
+	now := l.clock.Now()
+	for _, v := range raw {
+		f, err := wire.ParseFrame(v.AppendStr(nil))
+		if err == nil && f.Unsigned() {
+			f.Release()
+			answer.count(agent.Drop, "")
+			continue
+		}
+		if err == nil {
+			if err = s.State.verifier.Verify(&f, now); err != nil {
+				f.Release()
+			}
+		}
+		switch {
+		case err == nil:
+			verified = append(verified, f)
+		case wire.IsSignatureClass(err):
+			return verified, err
+		case errors.Is(err, wire.ErrVersionSkew):
+			answer.count(agent.Transient, err.Error())
+		default:
+			answer.count(agent.Drop, err.Error())
+		}
+	}
+	return verified, nil
+}
+
+// dispatch hands authentic frames to the router and refreshes the agent's liveness, whatever became of them.
+func (l *LongPoll) dispatch(ctx context.Context, id agent.Identity, s *lpSession[*lpState], verified []wire.Frame, answer *upload) error {
+	peer := s.State.peer
+	outcomes := l.router.Dispatch(ctx, peer, domainFrames(verified))
+	for _, o := range outcomes {
+		if o.Verdict == agent.Revoked {
+			l.registry.drop(id.Agent.ID)
+			if o.Archived {
+				return projectInactive(id)
+			}
+			return errBadToken
+		}
+		answer.count(o.Verdict, o.Message)
+	}
+	if s.State.touchDue(l.clock.Now()) {
+		if err := l.directory.TouchLongPoll(ctx, peer); err != nil {
+			s.State.touchFailed()
+			l.log.Warn().Err(err).Str(fieldAgent, id.Agent.ID.String()).Msg("liveness of a long-poll agent not written")
+		}
+	}
+	return nil
+}
