@@ -90,20 +90,20 @@ func (p *parser) value(i, depth int) int {
 	if i >= len(p.b) {
 		return p.fail(i, "unexpected end of text")
 	}
-	switch c := p.b[i]; {
-	case c == '"':
+	switch p.b[i] {
+	case '"':
 		return p.str(i)
-	case c == '{':
+	case '{':
 		return p.object(i, depth+1)
-	case c == '[':
+	case '[':
 		return p.array(i, depth+1)
-	case c == '-' || '0' <= c && c <= '9':
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 		return p.number(i)
-	case c == 't':
+	case 't':
 		return p.literal(i, "true", Bool)
-	case c == 'f':
+	case 'f':
 		return p.literal(i, "false", Bool)
-	case c == 'n':
+	case 'n':
 		return p.literal(i, "null", Null)
 	default:
 		return p.fail(i, "expected a value")
@@ -242,25 +242,25 @@ func plain(b []byte, i int) int {
 
 // str reads the string whose opening quote is at start.
 func (p *parser) str(start int) int {
-	flags := uint32(0)
+	b, info := p.b, uint32(String)
 	i := start + 1
 	for {
-		i = plain(p.b, i)
-		if i >= len(p.b) {
+		i = plain(b, i)
+		if i >= len(b) {
 			return p.fail(i, "unterminated string")
 		}
-		switch p.b[i] {
+		switch b[i] {
 		case '"':
-			p.leaf(uint32(String)|flags, start, i+1)
+			p.leaf(info, start, i+1)
 			return i + 1
 		case '\\':
 			var canonical bool
 			if i, canonical = p.escape(i); i < 0 {
 				return -1
 			}
-			flags |= flagEscaped
+			info |= flagEscaped
 			if !canonical {
-				flags |= flagRecode
+				info |= flagRecode
 			}
 		default:
 			return p.fail(i, "control character in a string")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -31,7 +32,8 @@ func benchBatch(b *testing.B, n int) []byte {
 	return bytes.Replace(signed, canonical, payload, 1)
 }
 
-// BenchmarkVerify parses and authenticates one frame, and reports the cost relative to one SHA-256 over its bytes.
+// BenchmarkVerify parses and authenticates one frame, and reports the cost of the fastest round relative to the
+// fastest SHA-256 over the same bytes.
 func BenchmarkVerify(b *testing.B) {
 	for _, n := range []int{1, 250} {
 		b.Run(fmt.Sprintf("events=%d", n), func(b *testing.B) {
@@ -39,7 +41,9 @@ func BenchmarkVerify(b *testing.B) {
 			v := NewVerifier(testBinding)
 			b.SetBytes(int64(len(in)))
 			b.ReportAllocs()
+			best := time.Duration(math.MaxInt64)
 			for b.Loop() {
+				start := time.Now()
 				f, err := ParseFrame(in)
 				if err != nil {
 					b.Fatal(err)
@@ -49,14 +53,15 @@ func BenchmarkVerify(b *testing.B) {
 					b.Fatal(err)
 				}
 				f.Release()
+				best = min(best, time.Since(start))
 			}
-			elapsed := b.Elapsed() / time.Duration(b.N)
-			const rounds = 200
-			start := time.Now()
-			for range rounds {
+			hash := time.Duration(math.MaxInt64)
+			for range 200 {
+				start := time.Now()
 				sha256.Sum256(in)
+				hash = min(hash, time.Since(start))
 			}
-			b.ReportMetric(float64(elapsed)/float64(time.Since(start)/rounds), "x-sha256")
+			b.ReportMetric(float64(best)/float64(hash), "x-sha256")
 		})
 	}
 }
