@@ -2,6 +2,7 @@ package commands
 
 import (
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -84,6 +85,9 @@ func (o *options) auditRoute(cmd *cobra.Command) (*client, string, error) {
 	return s.client, s.path("audit"), nil
 }
 
+// verifyPatience is the default wait for a verdict: the server reads every row.
+const verifyPatience = 10 * time.Minute
+
 func newAuditVerifyCommand(opts *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify",
@@ -94,6 +98,9 @@ func newAuditVerifyCommand(opts *options) *cobra.Command {
 			c, err := opts.newClient()
 			if err != nil {
 				return err
+			}
+			if !cmd.Flags().Changed("request-timeout") {
+				c.timeout = verifyPatience
 			}
 			var v record[auditVerdict]
 			if err := c.post(cmd.Context(), "/audit/verify", nil, &v); err != nil {

@@ -107,11 +107,10 @@ func (o *options) newRemoteClient(server string) (*client, error) {
 		return nil, err
 	}
 	transport := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: o.requestTimeout,
-		ForceAttemptHTTP2:     true,
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		ForceAttemptHTTP2:   true,
 	}
 	caFile := o.caFile
 	if caFile == "" {
@@ -298,9 +297,18 @@ func (c *client) send(ctx context.Context, method, path string, query url.Values
 
 // transportError tells a caller that gave up from a server that is not there.
 func (c *client) transportError(ctx context.Context, err error) error {
+	// The target is named by the message already; what is left of the chain is the reason.
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		err = op.Err
+		var call *os.SyscallError
+		if errors.As(err, &call) {
+			err = call.Err
+		}
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errAnswerTimeout):

@@ -35,6 +35,7 @@ type envelope struct {
 	RequestID string          `json:"request_id"`
 	Details   map[string]any  `json:"details"`
 	Detail    json.RawMessage `json:"detail"` // what rate buckets and framework validation answer instead
+	Reason    string          `json:"reason"` // what the readiness route answers instead
 }
 
 // decodeError reads the error envelope; an answer without one, say of a proxy in between, is understood by its status.
@@ -54,6 +55,9 @@ func decodeError(resp *http.Response, body []byte) error {
 	msg := env.Message
 	if msg == "" && len(env.Detail) > 0 {
 		msg = detailText(env.Detail)
+	}
+	if msg == "" {
+		msg = env.Reason
 	}
 	if msg == "" {
 		msg = fmt.Sprintf("server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))

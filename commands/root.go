@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"signalbox/appliance/config"
 	"signalbox/appliance/fault"
 )
 
@@ -33,15 +34,22 @@ type options struct {
 // Execute runs the command line and returns the exit code of the process. It blocks until the command is done or ctx
 // ends. Commands that have something to say on SIGINT and SIGTERM catch them themselves.
 func Execute(ctx context.Context, args []string, stdio Stdio, assets Assets) int {
+	return newOptions(stdio, assets).execute(ctx, args)
+}
+
+func newOptions(stdio Stdio, assets Assets) *options {
 	opts := &options{stdio: stdio, assets: assets, now: time.Now, retryDelay: 500 * time.Millisecond}
 	opts.out = &printer{stdio: stdio, opts: opts}
-	root := newRootCommand(opts)
+	return opts
+}
+
+func (o *options) execute(ctx context.Context, args []string) int {
+	root := newRootCommand(o)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return ExitOK
+	if err != nil {
+		o.report(cmd, err)
 	}
-	opts.report(cmd, err)
 	return exitCode(err)
 }
 
@@ -154,8 +162,11 @@ func (o *options) report(cmd *cobra.Command, err error) {
 	if hint := hintOf(err); hint != "" {
 		fmt.Fprintf(o.stdio.Err, "hint: %s\n", hint)
 	}
-	var usage *usageError
-	if errors.As(err, &usage) && cmd != nil {
+	var (
+		usage   *usageError
+		invalid *config.InvalidError
+	)
+	if errors.As(err, &usage) && !errors.As(err, &invalid) && cmd != nil {
 		fmt.Fprintf(o.stdio.Err, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
 }

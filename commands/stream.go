@@ -162,6 +162,9 @@ func (s *stream) once(ctx context.Context, handle func(*streamRecord) error) (co
 
 func (s *stream) take(line []byte, handle func(*streamRecord) error) error {
 	rec := &streamRecord{raw: line}
+	if line[0] != '{' {
+		return errors.New("read stream record: it is no object")
+	}
 	if err := json.Unmarshal(line, rec); err != nil {
 		return fmt.Errorf("read stream record: %w", err)
 	}
@@ -200,7 +203,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 // ndjson writes the record as it came, with the schema version in front.
 func (p *printer) ndjson(rec *streamRecord) error {
 	p.wrote = true
-	rest := bytes.TrimSpace(rec.raw)[1:]
+	rest := bytes.TrimSpace(rec.raw[1:])
 	line := fmt.Appendf(nil, `{"schema_version":%d`, schemaVersion)
 	if rest[0] != '}' {
 		line = append(line, ',')

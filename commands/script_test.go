@@ -1,0 +1,202 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestScripts runs testdata/script: what holds against any server. `signalbox ARG…` must exit with 0,
+// `exits CODE ARG…` with the code.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "testdata/script")
+}
+
+// TestFakeScripts runs testdata/fake: scripts that steer the fake with `fake VERB…`.
+func TestFakeScripts(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "testdata/fake")
+}
+
+type fakeKey struct{}
+
+func runScripts(t *testing.T, dir string) {
+	testscript.Run(t, testscript.Params{
+		Dir: dir,
+		Setup: func(env *testscript.Env) error {
+			// Not below WORK: its path may be longer than a socket address.
+			data, err := os.MkdirTemp("", "sb")
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { _ = os.RemoveAll(data) })
+			f := newFakeServer()
+			url := f.listen(env.T().(testing.TB), data)
+			env.Values[fakeKey{}] = f
+			env.Setenv("SIGNALBOX_DATA_DIR", data)
+			env.Setenv("DATA", data)
+			env.Setenv("URL", url)
+			if err := os.WriteFile(filepath.Join(data, "addresses.json"), []byte(`{"http":"`+url+`"}`), 0o600); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(env.WorkDir, "admin.key"), []byte(fakeAdminKey+"\n"), 0o600)
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"signalbox": func(ts *testscript.TestScript, _ bool, args []string) { scriptExit(ts, ExitOK, args) },
+			"exits": func(ts *testscript.TestScript, _ bool, args []string) {
+				code, err := strconv.Atoi(args[0])
+				ts.Check(err)
+				scriptExit(ts, code, args[1:])
+			},
+			"onedoc":  scriptOneDocument,
+			"ndjson":  scriptNDJSON,
+			"fake":    scriptFake,
+			"capture": scriptCapture,
+		},
+	})
+}
+
+func scriptExit(ts *testscript.TestScript, want int, args []string) {
+	var out, talk bytes.Buffer
+	env := []string{}
+	for _, name := range []string{"SIGNALBOX_DATA_DIR", "SIGNALBOX_SERVER", "SIGNALBOX_API_KEY", "SIGNALBOX_API_KEY_FILE",
+		"SIGNALBOX_PROJECT", "SIGNALBOX_CONFIG", "SIGNALBOX_CA_FILE", "SIGNALBOX_SECRET"} {
+		env = append(env, name+"="+ts.Getenv(name))
+	}
+	for i, arg := range args {
+		if path, ok := strings.CutPrefix(arg, "@"); ok {
+			args[i] = ts.MkAbs(path)
+		}
+	}
+	opts := newOptions(Stdio{In: strings.NewReader(""), Out: &out, Err: &talk, Env: env},
+		Assets{Version: "1.2.3", ExampleConfig: "data_dir = \"signalbox-data\"\n"})
+	opts.retryDelay = time.Millisecond
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	got := opts.execute(ctx, args)
+	_, _ = ts.Stdout().Write(out.Bytes())
+	_, _ = ts.Stderr().Write(talk.Bytes())
+	if got != want {
+		ts.Fatalf("signalbox %s: exit code %d, want %d\nstdout:\n%sstderr:\n%s", strings.Join(args, " "), got, want, &out, &talk)
+	}
+}
+
+// scriptOneDocument checks that the last stdout is exactly one JSON object with schema_version 1.
+func scriptOneDocument(ts *testscript.TestScript, _ bool, _ []string) {
+	dec := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
+	var doc map[string]any
+	ts.Check(dec.Decode(&doc))
+	if dec.More() {
+		ts.Fatalf("stdout holds more than one document")
+	}
+	if doc["schema_version"] != 1.0 {
+		ts.Fatalf("schema_version = %v, want 1", doc["schema_version"])
+	}
+}
+
+// scriptNDJSON checks that the last stdout is N lines, each an object with schema_version 1.
+func scriptNDJSON(ts *testscript.TestScript, _ bool, args []string) {
+	lines := strings.Split(strings.TrimSuffix(ts.ReadFile("stdout"), "\n"), "\n")
+	if want, err := strconv.Atoi(args[0]); err != nil || len(lines) != want {
+		ts.Fatalf("stdout holds %d lines, want %s", len(lines), args[0])
+	}
+	for _, line := range lines {
+		var doc map[string]any
+		ts.Check(json.Unmarshal([]byte(line), &doc))
+		if doc["schema_version"] != 1.0 {
+			ts.Fatalf("schema_version = %v, want 1: %s", doc["schema_version"], line)
+		}
+	}
+}
+
+// scriptCapture sets a variable: `capture NAME stdout|stderr FIELD`, where FIELD is a path like command.id into the JSON,
+// or "after PREFIX" for the rest of the line that starts so.
+func scriptCapture(ts *testscript.TestScript, _ bool, args []string) {
+	text := ts.ReadFile(args[1])
+	if args[2] == "after" {
+		for _, line := range strings.Split(text, "\n") {
+			if rest, ok := strings.CutPrefix(line, args[3]); ok {
+				ts.Setenv(args[0], strings.TrimSpace(rest))
+				return
+			}
+		}
+		ts.Fatalf("no line starts with %q", args[3])
+	}
+	var value any
+	ts.Check(json.Unmarshal([]byte(text), &value))
+	for _, name := range strings.Split(args[2], ".") {
+		object, ok := value.(map[string]any)
+		if !ok {
+			ts.Fatalf("no field %s", args[2])
+		}
+		value = object[name]
+	}
+	word, ok := value.(string)
+	if !ok {
+		ts.Fatalf("field %s is no text: %v", args[2], value)
+	}
+	ts.Setenv(args[0], word)
+}
+
+// scriptFake steers the fake server.
+func scriptFake(ts *testscript.TestScript, _ bool, args []string) {
+	f := ts.Value(fakeKey{}).(*fakeServer)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch args[0] {
+	case "online":
+		find(f.agents, "name", args[1])["state"] = "online"
+	case "agents": // agents ID NAME …: with ids that share a prefix
+		for i := 1; i < len(args); i += 2 {
+			f.agents = append(f.agents, object{"id": args[i], "name": args[i+1], "state": "online"})
+		}
+	case "auto":
+		f.autoResult = args[1]
+	case "on-watch":
+		f.onWatch = args[1]
+	case "event": // event KIND TASK
+		f.events = append(f.events, object{"id": uuid.NewString(), "engine": "celery", "task_id": args[2], "kind": args[1],
+			"occurred_at": now(), "payload": object{"n": len(f.events)}})
+		f.wake()
+	case "cut-after":
+		f.cutAfter, _ = strconv.Atoi(args[1])
+	case "epoch":
+		f.epoch = args[1]
+	case "break-audit":
+		f.auditBroken = true
+	case "degraded":
+		f.degraded = args[1:]
+	case "pages":
+		f.pageSize, _ = strconv.Atoi(args[1])
+	case "refuse": // refuse STATUS CODE [RETRY-AFTER]
+		status, err := strconv.Atoi(args[1])
+		ts.Check(err)
+		f.refuse = &reply{status: status, code: args[2], message: "refused for the test"}
+		if len(args) > 3 {
+			f.refuse.retry = args[3]
+		}
+	case "accept":
+		f.refuse = nil
+	case "not-asked": // not-asked METHOD: no request with the method since the start
+		for _, r := range f.requests {
+			if strings.HasPrefix(r, args[1]+" ") {
+				ts.Fatalf("unexpected request %s", r)
+			}
+		}
+	default:
+		ts.Fatalf("unknown verb %s", args[0])
+	}
+}
