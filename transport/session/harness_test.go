@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +23,13 @@ import (
 	"signalbox/appliance/fault"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(benchServer); kind != "" {
+		runBenchServer(kind)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // rig is a group with one plane behind a real HTTP server.
 type rig struct {

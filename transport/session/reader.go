@@ -193,13 +193,13 @@ func (s *Session) awaitPeer() {
 		return
 	}
 	var scratch [512]byte
-	for !s.conn.violated.Load() {
+	for {
 		_, r, err := s.ws.NextReader()
+		if err != nil { // also a bare io.EOF, when the peer goes in the middle of a message being skipped
+			break
+		}
 		for err == nil {
 			_, err = r.Read(scratch[:])
-		}
-		if !errors.Is(err, io.EOF) {
-			break
 		}
 	}
 	if s.conn.violated.Load() { // gorilla reads no further after a framing error
