@@ -104,7 +104,7 @@ func TestNumbers(t *testing.T) {
 func TestStrings(t *testing.T) {
 	for in, want := range map[string]string{
 		`""`: "", `"a"`: "a", `"é😀"`: "é😀", `"\u00e9\ud83d\ude00\n\/\\\""`: "é😀\n/\\\"", `"\u0000x"`: "\x00x",
-		`"tail\t"`: "tail\t", `"\ufffd\ufeff"`: "\ufffd\ufeff",
+		`"tail\t"`: "tail\t", `"\b\f\r"`: "\b\f\r", `"\ufffd\ufeff"`: "\ufffd\ufeff",
 	} {
 		v := parse(t, in)
 		if got, ok := v.Str(); !ok || got != want {
@@ -281,5 +281,32 @@ func TestReleaseAllowsReuse(t *testing.T) {
 			t.Fatalf("round %d reads %d", i, n)
 		}
 		d.Release()
+	}
+}
+
+func TestErrorsAndKindsPrint(t *testing.T) {
+	_, err := Parse([]byte(`{"secret":"value",}`))
+	if got := err.Error(); got != "malformed JSON at offset 18: trailing comma" {
+		t.Errorf("got %q", got)
+	}
+	if Valid([]byte("[1,]")) || !Valid([]byte(" [1] ")) {
+		t.Error("Valid is wrong")
+	}
+	for k, want := range []string{"missing", "null", "boolean", "integer", "float", "string", "array", "object", "unknown"} {
+		if got := Kind(k).String(); got != want {
+			t.Errorf("kind %d prints as %s", k, got)
+		}
+	}
+}
+
+func TestAppendFloat(t *testing.T) {
+	for want, f := range map[string]float64{"null": math.NaN(), "-0.0": math.Copysign(0, -1), "1.0": 1, "1e-05": 1e-5,
+		"1e+16": 1e16, "9999999999999998.0": 9999999999999998} {
+		if got := string(AppendFloat(nil, f)); got != want {
+			t.Errorf("%v: got %s, want %s", f, got, want)
+		}
+	}
+	if got := string(AppendFloat(nil, math.Inf(-1))); got != "null" {
+		t.Errorf("infinity: got %s", got)
 	}
 }
