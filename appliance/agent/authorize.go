@@ -84,9 +84,6 @@ func hasScope(scopes []string, resource string, write bool) bool {
 // in; nil is an act on all of them, which a principal bound to a project may not do. A write needs an operator even
 // where minRole says less: viewers and auditors only read. The error is Forbidden and says what is missing.
 func Authorize(who Principal, resource string, write bool, minRole Role, project *uuid.UUID) error {
-	if write && (minRole == Viewer || minRole == Auditor) {
-		minRole = Operator
-	}
 	switch {
 	case who.ProjectID != nil && project == nil:
 		return fault.New(fault.Forbidden, "this credential is bound to one project")
@@ -100,6 +97,8 @@ func Authorize(who Principal, resource string, write bool, minRole Role, project
 		return fault.New(fault.Forbidden, "this needs the scope %s:%s", scopeResource(resource), verb)
 	case !who.Role.atLeast(minRole):
 		return fault.New(fault.Forbidden, "this needs the role %s", minRole)
+	case write && !who.Role.atLeast(Operator):
+		return fault.New(fault.Forbidden, "this needs the role %s", Operator)
 	}
 	return nil
 }
