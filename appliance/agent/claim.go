@@ -14,6 +14,17 @@ type ClaimRequest struct {
 	RetryEngines []string // engines whose retry contract it states; nil withholds the retry family
 	// Redispatch also hands over again what was possibly lost (agent protocol F.6): long-poll only.
 	Redispatch bool
+	// Stop, when closed, ends the claiming: a session that is no longer valid takes nothing more. nil never stops.
+	Stop <-chan struct{}
+}
+
+func (r *ClaimRequest) stopped() bool {
+	select {
+	case <-r.Stop:
+		return true
+	default:
+		return false
+	}
 }
 
 // ClaimResult is what a session took.
@@ -46,7 +57,7 @@ func (c *Commands) ClaimPending(ctx context.Context, p Peer, r ClaimRequest) (Cl
 			return res, err
 		}
 		if p.Transport == LongPoll {
-			err = c.claimEach(ctx, p, rows, &res)
+			err = c.claimEach(ctx, p, r, rows, &res)
 		} else {
 			err = c.claimAll(ctx, p, rows, &res)
 		}
@@ -89,8 +100,11 @@ func (c *Commands) deliverable(ctx context.Context, p Peer, r ClaimRequest, res 
 }
 
 // claimEach claims one row per transaction and stops where the agent is found revoked.
-func (c *Commands) claimEach(ctx context.Context, p Peer, rows []DeliverableRow, res *ClaimResult) error {
+func (c *Commands) claimEach(ctx context.Context, p Peer, r ClaimRequest, rows []DeliverableRow, res *ClaimResult) error {
 	for _, row := range rows {
+		if r.stopped() {
+			return nil
+		}
 		var cl Claimed
 		var ok bool
 		err := c.st.Update(ctx, "claim command", func(tx CommandTx) (err error) {

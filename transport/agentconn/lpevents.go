@@ -70,11 +70,10 @@ func (l *LongPoll) serveEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	doc, frames, err := readUpload(r)
+	frames, err := readUpload(r)
 	if err != nil {
 		return err
 	}
-	defer doc.Release()
 	s, err := l.lease(id, r, false)
 	if err != nil {
 		return err
@@ -89,25 +88,21 @@ func (l *LongPoll) serveEvents(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readUpload reads and checks the body; a refused one creates no session. The caller releases the document.
-func readUpload(r *http.Request) (*rawjson.Doc, []rawjson.Value, error) {
+// readUpload reads and checks the body; a refused one creates no session. It returns the texts of the frames.
+func readUpload(r *http.Request) ([][]byte, error) {
 	body, err := readBody(r)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	doc, err := rawjson.Parse(body)
 	if err != nil {
-		return nil, nil, bodyError("json_invalid", []any{"body"}, err.Error())
+		return nil, bodyError("json_invalid", []any{"body"}, err.Error())
 	}
-	frames, err := uploadFrames(doc.Root())
-	if err != nil {
-		doc.Release()
-		return nil, nil, err
-	}
-	return doc, frames, nil
+	defer doc.Release()
+	return uploadFrames(doc.Root())
 }
 
-func uploadFrames(root rawjson.Value) ([]rawjson.Value, error) {
+func uploadFrames(root rawjson.Value) ([][]byte, error) {
 	if root.Kind() != rawjson.Object {
 		return nil, bodyError("model_attributes_type", []any{"body"}, "the body must be a JSON object")
 	}
@@ -122,23 +117,23 @@ func uploadFrames(root rawjson.Value) ([]rawjson.Value, error) {
 	case list.Len() > maxUploadFrames:
 		return nil, bodyError("too_long", []any{"body", "frames"}, "frames: must hold at most 500 frames")
 	}
-	frames := make([]rawjson.Value, 0, list.Len())
+	frames := make([][]byte, 0, list.Len())
 	for i, v := range list.Each() {
 		if v.Kind() != rawjson.String {
 			return nil, bodyError("string_type", []any{"body", "frames", i}, "frames: every frame must be a string")
 		}
-		// The token has at least as many bytes as the text plus two quotes, so most frames need no decoding here.
-		if len(v.Raw())-2 > maxUploadFrame && len(v.AppendStr(nil)) > maxUploadFrame {
+		text, _ := v.AppendStr(nil) // a string
+		if len(text) > maxUploadFrame {
 			return nil, bodyError("string_too_long", []any{"body", "frames", i}, "frames: a frame must be at most 1048576 bytes")
 		}
-		frames = append(frames, v)
+		frames = append(frames, text)
 	}
 	return frames, nil
 }
 
 // ingest verifies the frames in order, dispatches what is authentic, and counts. Verification of one session is
 // serialised; a signature failure ends the batch after what came before it has been dispatched.
-func (l *LongPoll) ingest(ctx context.Context, id agent.Identity, s *lpSession[*lpState], frames []rawjson.Value, answer *upload) error {
+func (l *LongPoll) ingest(ctx context.Context, id agent.Identity, s *lpSession[*lpState], frames [][]byte, answer *upload) error {
 	verified, failure := l.verify(s, frames, answer)
 	defer func() {
 		for i := range verified {
@@ -166,15 +161,15 @@ func (l *LongPoll) ingest(ctx context.Context, id agent.Identity, s *lpSession[*
 
 // verify authenticates frames under the session's lock until one fails for good. Frames that are not to be dispatched
 // are counted at once.
-func (l *LongPoll) verify(s *lpSession[*lpState], raw []rawjson.Value, answer *upload) (verified []wire.Frame, failure error) {
+func (l *LongPoll) verify(s *lpSession[*lpState], frames [][]byte, answer *upload) (verified []wire.Frame, failure error) {
 	s.State.verifying.Lock()
 	defer s.State.verifying.Unlock()
 	if !s.Valid() {
 		return nil, errInvalidated
 	}
 	now := l.clock.Now()
-	for _, v := range raw {
-		f, err := wire.ParseFrame(v.AppendStr(nil))
+	for _, text := range frames {
+		f, err := wire.ParseFrame(text)
 		if err == nil && f.Unsigned() {
 			f.Release()
 			answer.count(agent.Drop, "")
