@@ -154,11 +154,20 @@ func (o *options) readAddress() (string, error) {
 		if !ok || value == "" {
 			continue
 		}
+		if name == "http" && o.servesTLS() {
+			name = "https" // the listener's name does not tell
+		}
 		if u := addressURL(name, value); u != "" {
 			return u, nil
 		}
 	}
 	return "", fmt.Errorf("read %s: it names no main listener: %w", path, fs.ErrNotExist)
+}
+
+// servesTLS judges by the configuration that this process sees, which in a container is the server's own.
+func (o *options) servesTLS() bool {
+	cfg, _, _, err := o.loadConfig(nil)
+	return err == nil && cfg.Server.TLS()
 }
 
 func addressURL(name, value string) string {

@@ -193,8 +193,7 @@ func (o *options) waitFor(ctx context.Context, s *scope, c record[commandRow], t
 			return err
 		}
 		if ctx.Err() != nil {
-			o.out.say("command %s goes on without us", c.V.ID)
-			return ctx.Err()
+			return exitf(ExitFailed, "stopped waiting; command %s goes on", c.V.ID)
 		}
 	}
 	// What the row says now, not what it said at some transition. Past the deadline the last known state has to do.

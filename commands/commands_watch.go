@@ -99,7 +99,8 @@ func (o *options) showTransition(rec *streamRecord) error {
 	c := rec.Command.V
 	line := o.out.stamp(rec.At) + "  " + shortID(c.ID) + "  " + pad(rec.word(), 11) + "  " + pad(rec.Status, 10) + "  " +
 		oneLine(c.Action+" "+targetText(c))
-	if msg := text(c.Error); msg != "" && rec.Status != "completed" {
+	// The row is as it stands now: its error belongs to the last transition only.
+	if msg := text(c.Error); msg != "" && rec.Status == c.Status && c.terminal() {
 		line += ": " + cut(oneLine(msg), 80)
 	}
 	o.out.text("%s", line)

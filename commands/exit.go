@@ -113,3 +113,24 @@ func exitOfFault(code fault.Code) (exit int, ok bool) {
 	}
 	return ExitFailed, false
 }
+
+// exitName words an exit code that was chosen here, for the error document.
+func exitName(code int) string {
+	switch code {
+	case ExitUsage:
+		return "usage"
+	case ExitNotFound:
+		return string(fault.NotFound)
+	case ExitAuth:
+		return string(fault.Forbidden)
+	case ExitConflict:
+		return string(fault.Conflict)
+	case ExitUnreachable:
+		return "unreachable"
+	case ExitTimeout:
+		return string(fault.Timeout)
+	case ExitDegraded:
+		return "degraded"
+	}
+	return "failed"
+}

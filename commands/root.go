@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -189,7 +190,7 @@ func errorDocument(err error) errorDoc {
 	)
 	switch {
 	case errors.As(err, &exit):
-		doc.Code = "failed"
+		doc.Code = exitName(exit.code)
 	case errors.As(err, &usage):
 		doc.Code = "usage"
 	case errors.As(err, &unreachable):
@@ -215,6 +216,8 @@ func hintOf(err error) string {
 		return exit.hint
 	case errors.As(err, &unreachable):
 		return unreachable.hint
+	case errors.As(err, &api) && api.status == http.StatusUnauthorized:
+		return "give an API key with --api-key-file or SIGNALBOX_API_KEY_FILE"
 	case errors.As(err, &api) && api.fault.Retry > 0:
 		return "try again in " + api.fault.Retry.String()
 	}

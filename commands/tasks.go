@@ -19,8 +19,8 @@ func newTasksCommand(opts *options) *cobra.Command {
 
 func newTasksListCommand(opts *options) *cobra.Command {
 	var (
-		f                                                    filters
-		name, search, queue, worker, priority, engine, until string
+		f                                            filters
+		name, search, queue, worker, priority, until string
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -41,7 +41,7 @@ func newTasksListCommand(opts *options) *cobra.Command {
 			}
 			query := map[string][]string{}
 			for key, value := range map[string]string{"state": f.state, "name": name, "search": search, "queue": queue,
-				"worker": worker, "priority": priority, "engine": engine, "since": since, "until": until, "cursor": f.cursor} {
+				"worker": worker, "priority": priority, "since": since, "until": until, "cursor": f.cursor} {
 				setNonEmpty(query, key, value)
 			}
 			rows, next, err := list[taskRow](cmd.Context(), s.client, s.path("tasks"), query, f.limit)
@@ -69,7 +69,6 @@ func newTasksListCommand(opts *options) *cobra.Command {
 	cmd.Flags().StringVar(&queue, "queue", "", "only this queue")
 	cmd.Flags().StringVar(&worker, "worker", "", "only this worker")
 	cmd.Flags().StringVar(&priority, "priority", "", "only this priority: critical, high, normal, low")
-	cmd.Flags().StringVar(&engine, "engine", "", "only this engine")
 	cmd.Flags().StringVar(&until, "until", "", "only older than this RFC 3339 time")
 	return cmd
 }
