@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/google/uuid"
 
@@ -15,6 +17,7 @@ const (
 	maxKeyDays = 3650 // agent protocol H.7
 	// keyPrefixLen is how much of a key is kept for people to recognise it: the common start and 6 of 43 characters.
 	keyPrefixLen = len(secret.APIKeyPrefix) + 6
+	minKeyLen    = 32 // of a key that was not made here
 )
 
 // NewAPIKey asks for an API key.
@@ -54,7 +57,8 @@ func (d *Directory) CreateAPIKey(ctx context.Context, who Principal, n NewAPIKey
 	if err := mayGrant(who, n.Role, n.Scopes, n.ProjectID); err != nil {
 		return APIKey{}, secret.Text{}, err
 	}
-	k, text, hash, err := d.mintKey(n, who.ID)
+	text := secret.NewAPIKey()
+	k, hash, err := d.keyRecord(n, text, who.ID)
 	if err != nil {
 		return APIKey{}, secret.Text{}, err
 	}
@@ -65,16 +69,15 @@ func (d *Directory) CreateAPIKey(ctx context.Context, who Principal, n NewAPIKey
 	return k, text, nil
 }
 
-// mintKey makes the key's text and the record of it.
-func (d *Directory) mintKey(n NewAPIKey, by string) (APIKey, secret.Text, string, error) {
+// keyRecord makes the record of a key and the hash that proves it.
+func (d *Directory) keyRecord(n NewAPIKey, text secret.Text, by string) (APIKey, string, error) {
 	id, err := newID()
 	if err != nil {
-		return APIKey{}, secret.Text{}, "", err
+		return APIKey{}, "", err
 	}
-	text := secret.NewAPIKey()
 	k := APIKey{ID: id, Name: n.Name, Prefix: text.Reveal()[:keyPrefixLen], Role: n.Role, Scopes: n.Scopes,
 		ProjectID: n.ProjectID, CreatedBy: by}
-	return k, text, secret.APIKeyHash(d.secrets.Current.Reveal(), text.Reveal()), nil
+	return k, secret.APIKeyHash(d.secrets.Current.Reveal(), text.Reveal()), nil
 }
 
 func (d *Directory) storeKey(tx DirectoryTx, who Principal, k *APIKey, n NewAPIKey, hash string) error {
@@ -141,32 +144,34 @@ func (d *Directory) RevokeAPIKey(ctx context.Context, who Principal, id uuid.UUI
 	})
 }
 
-// EnsureAdminKey makes the first API key, an admin's without an end, in a database that never had a key. created tells
-// whether it did; the key's text exists only in this answer.
-func (d *Directory) EnsureAdminKey(ctx context.Context) (created bool, text secret.Text, err error) {
+// HasNoAPIKey tells whether the database never had a key: then the appliance starts for the first time.
+func (d *Directory) HasNoAPIKey(ctx context.Context) (bool, error) {
 	var any bool
-	look := func(tx DirectoryReadTx) (err error) {
+	err := d.st.View(ctx, func(tx DirectoryReadTx) (err error) {
 		any, err = tx.AnyAPIKey()
 		return err
-	}
-	if err := d.st.View(ctx, look); err != nil || any {
-		return false, secret.Text{}, err
+	})
+	return !any && err == nil, err
+}
+
+// EnsureAdminKey stores the given text as the first API key, an admin's without an end, unless the database ever had a
+// key. The caller has put the text where its operator finds it before: a crash in between loses nothing. Invalid for a
+// text that is no API key.
+func (d *Directory) EnsureAdminKey(ctx context.Context, text secret.Text) error {
+	if key := text.Reveal(); !strings.HasPrefix(key, secret.APIKeyPrefix) || len(key) < minKeyLen || len(key) > maxCredential ||
+		strings.ContainsFunc(key, unicode.IsSpace) {
+		return fault.Field("admin key", "must start with %s and have %d..%d characters without spaces", secret.APIKeyPrefix,
+			minKeyLen, maxCredential)
 	}
 	n := NewAPIKey{Name: "admin", Role: Admin, Scopes: DefaultScopes(Admin)}
-	k, text, hash, err := d.mintKey(n, "first start")
+	k, hash, err := d.keyRecord(n, text, "first start")
 	if err != nil {
-		return false, secret.Text{}, err
+		return err
 	}
-	err = d.st.Update(ctx, "create first api key", func(tx DirectoryTx) error {
-		created = false
-		if err := look(tx); err != nil || any {
+	return d.st.Update(ctx, "create first api key", func(tx DirectoryTx) error {
+		if any, err := tx.AnyAPIKey(); err != nil || any {
 			return err
 		}
-		created = true
 		return d.storeKey(tx, Principal{}, &k, n, hash)
 	})
-	if err != nil || !created {
-		return false, secret.Text{}, err
-	}
-	return true, text, nil
 }

@@ -164,9 +164,21 @@ func TestFirstAdminKey(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	b := newDirBench(t)
-	created, text, err := b.EnsureAdminKey(ctx)
-	if err != nil || !created {
-		t.Fatalf("%v, %v", created, err)
+	if fresh, err := b.HasNoAPIKey(ctx); err != nil || !fresh {
+		t.Fatalf("%v, %v", fresh, err)
+	}
+	for _, bad := range []string{"", "z4k_short", "xxxx" + strings.Repeat("a", 40), "z4k_ " + strings.Repeat("a", 40),
+		"z4k_" + strings.Repeat("a", 512)} {
+		wantCode(t, b.EnsureAdminKey(ctx, secret.NewText(bad)), fault.Invalid)
+	}
+	text := secret.NewAPIKey()
+	for _, key := range []secret.Text{text, secret.NewAPIKey()} { // the second comes too late
+		if err := b.EnsureAdminKey(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fresh, err := b.HasNoAPIKey(ctx); err != nil || fresh {
+		t.Fatalf("%v, %v", fresh, err)
 	}
 	b.use(agent.SecretSet{Current: dirMaster("b"), Previous: []secret.Bytes{dirMaster("a")}}, 0)
 	who, err := b.AuthenticateAPIKey(ctx, "Bearer "+text.Reveal())
@@ -180,8 +192,8 @@ func TestFirstAdminKey(t *testing.T) {
 	if err := b.RevokeAPIKey(ctx, b.who, id); err != nil {
 		t.Fatal(err)
 	}
-	if created, text, err := b.EnsureAdminKey(ctx); created || err != nil || !text.IsZero() {
-		t.Errorf("again after a revocation: %v, %v", created, err)
+	if fresh, err := b.HasNoAPIKey(ctx); err != nil || fresh {
+		t.Errorf("fresh after a revocation: %v, %v", fresh, err)
 	}
 	b.wantAudits("project.created", "api_key.created", "api_key.revoked")
 }
