@@ -8,16 +8,18 @@ import (
 )
 
 // scheduleRef names a schedule that a scheduler adapter of the agent owns.
-type scheduleRef struct{ scheduler, id string }
+type scheduleRef struct{ scheduler, id, engine string }
 
 func (r *scheduleRef) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.scheduler, "scheduler", "", "scheduler that owns the schedule, such as celery-beat")
 	cmd.Flags().StringVar(&r.id, "schedule-id", "", "id of the schedule")
+	addEngine(cmd, &r.engine)
 	mustRequire(cmd, "scheduler", "schedule-id")
 }
 
 func (r *scheduleRef) request(action string) issueRequest {
-	return genericRequest(action, "schedule", r.id, map[string]any{"scheduler": r.scheduler, "schedule_id": r.id})
+	payload := withoutEmpty(map[string]any{"scheduler": r.scheduler, "schedule_id": r.id, "engine": r.engine})
+	return genericRequest(action, "schedule", r.id, payload)
 }
 
 func scheduleFireVerb() issueVerb {
@@ -120,16 +122,18 @@ func scheduleDeleteVerb() issueVerb {
 }
 
 func scheduleResyncVerb() issueVerb {
-	var scheduler string
+	var scheduler, engine string
 	return issueVerb{
 		use: "schedule-resync", short: "Ask a scheduler for a full snapshot of its schedules",
 		example: "  signalbox commands issue schedule-resync --agent web-1 --scheduler celery-beat",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&scheduler, "scheduler", "", "scheduler, such as celery-beat")
+			addEngine(cmd, &engine)
 			mustRequire(cmd, "scheduler")
 		},
 		request: func(*cobra.Command) (issueRequest, error) {
-			return genericRequest("schedule.resync", "scheduler", scheduler, map[string]any{"scheduler": scheduler}), nil
+			payload := withoutEmpty(map[string]any{"scheduler": scheduler, "engine": engine})
+			return genericRequest("schedule.resync", "scheduler", scheduler, payload), nil
 		},
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"signalbox/appliance/agent"
 )
 
 // issueVerbs lists the subcommands of `commands issue`: one for every action of the agent protocol (E.2), and raw.
@@ -151,9 +153,10 @@ func withoutEmpty(m map[string]any) map[string]any {
 
 func submitTaskVerb() issueVerb {
 	var (
-		name, queue, priority, eta, engine string
-		args                               = jsonFlag{kind: '[', raw: json.RawMessage("[]")}
-		kwargs                             = jsonFlag{kind: '{', raw: json.RawMessage("{}")}
+		name, queue, eta, engine string
+		priority                 int
+		args                     = jsonFlag{kind: '[', raw: json.RawMessage("[]")}
+		kwargs                   = jsonFlag{kind: '{', raw: json.RawMessage("{}")}
 	)
 	return issueVerb{
 		use: "submit-task", short: "Submit a new task",
@@ -164,13 +167,19 @@ func submitTaskVerb() issueVerb {
 			cmd.Flags().Var(&kwargs, "kwargs", "keyword arguments as a JSON object")
 			cmd.Flags().StringVar(&engine, "engine", "", "engine to submit to, when the agent has several")
 			cmd.Flags().StringVar(&queue, "queue", "", "queue to submit to")
-			cmd.Flags().StringVar(&priority, "priority", "", "critical, high, normal or low")
+			cmd.Flags().IntVar(&priority, "priority", 0, "broker priority, 0 to 255")
 			cmd.Flags().StringVar(&eta, "eta", "", "earliest start, an RFC 3339 time")
 			mustRequire(cmd, "name")
 		},
-		request: func(*cobra.Command) (issueRequest, error) {
+		request: func(cmd *cobra.Command) (issueRequest, error) {
 			payload := map[string]any{"name": name, "args": args.value(), "kwargs": kwargs.value(),
-				"queue": orNull(queue), "priority": orNull(priority), "eta": nil}
+				"queue": orNull(queue), "priority": nil, "eta": nil}
+			if cmd.Flags().Changed("priority") {
+				if priority < 0 || priority > 255 {
+					return issueRequest{}, usagef("--priority: must be between 0 and 255, got %d", priority)
+				}
+				payload["priority"] = priority
+			}
 			if engine != "" {
 				payload["engine"] = engine
 			}
@@ -205,6 +214,15 @@ func reconcileTaskVerb() issueVerb {
 	}
 }
 
+// actionNames lists the actions, for completion. The server judges: a newer one may know more.
+func actionNames() []string {
+	var names []string
+	for _, spec := range agent.Actions() {
+		names = append(names, spec.Name)
+	}
+	return names
+}
+
 func rawVerb() issueVerb {
 	var (
 		action, targetType, targetID string
@@ -218,13 +236,18 @@ func rawVerb() issueVerb {
 		question: "Issue the command as given?",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&action, "action", "", "action, such as retry_task")
-			cmd.Flags().StringVar(&targetType, "target-type", "", "task, queue, worker, bulk, schedule or scheduler")
-			cmd.Flags().StringVar(&targetID, "target-id", "", "id of the target; left out: null")
+			cmd.Flags().StringVar(&targetType, "target-type", "", "task, queue, worker, bulk, schedule or scheduler (default: the action's)")
+			cmd.Flags().StringVar(&targetID, "target-id", "", "id of the target (default: what the payload implies)")
 			cmd.Flags().Var(&payload, "payload", "payload as a JSON object")
-			mustRequire(cmd, "action", "target-type")
+			mustRequire(cmd, "action")
+			_ = cmd.RegisterFlagCompletionFunc("action", cobra.FixedCompletions(actionNames(), cobra.ShellCompDirectiveNoFileComp))
 		},
 		request: func(*cobra.Command) (issueRequest, error) {
-			return genericRequest(action, targetType, targetID, rawPayload(&payload)), nil
+			req := genericRequest(action, targetType, targetID, rawPayload(&payload))
+			if targetType == "" {
+				delete(req.body, "target_type")
+			}
+			return req, nil
 		},
 	}
 }

@@ -6,9 +6,9 @@ import (
 
 func purgeQueueVerb() issueVerb {
 	var (
-		queue, token string
-		depth        int
-		force        bool
+		queue, token, engine string
+		depth                int
+		force                bool
 	)
 	return issueVerb{
 		use: "purge-queue", short: "Delete all waiting tasks of a queue",
@@ -21,12 +21,13 @@ the confirmation token was made for; --force leaves that check out. Needs the ad
 			cmd.Flags().StringVar(&queue, "queue", "", "queue name")
 			cmd.Flags().StringVar(&token, "confirm-token", "", "confirmation token made for the observed depth")
 			cmd.Flags().IntVar(&depth, "observed-depth", 0, "queue depth the confirmation token was made for")
+			addEngine(cmd, &engine)
 			cmd.Flags().BoolVar(&force, "force", false, "purge whatever the depth is now")
 			mustRequire(cmd, "queue")
 			cmd.MarkFlagsOneRequired("confirm-token", "observed-depth", "force")
 		},
 		request: func(cmd *cobra.Command) (issueRequest, error) {
-			body := withoutEmpty(map[string]any{"queue": queue, "confirm_token": token, "force": force})
+			body := withoutEmpty(map[string]any{"queue": queue, "confirm_token": token, "force": force, "engine": engine})
 			if cmd.Flags().Changed("observed-depth") {
 				if depth < 0 {
 					return issueRequest{}, usagef("--observed-depth: must not be negative, got %d", depth)
@@ -38,30 +39,37 @@ the confirmation token was made for; --force leaves that check out. Needs the ad
 	}
 }
 
+// addEngine is the optional engine of actions that most agents have one adapter for.
+func addEngine(cmd *cobra.Command, engine *string) {
+	cmd.Flags().StringVar(engine, "engine", "", "engine, for an agent with several")
+}
+
 func addWorker(cmd *cobra.Command, worker *string) {
 	cmd.Flags().StringVar(worker, "worker", "", "worker name, such as celery@host")
 }
 
 func restartWorkerVerb() issueVerb {
-	var worker string
+	var worker, engine string
 	return issueVerb{
 		use: "restart-worker", short: "Restart a worker's processes",
 		example:  "  signalbox commands issue restart-worker --agent web-1 --worker celery@host --yes",
 		question: "Restart the worker?",
 		flags: func(cmd *cobra.Command) {
 			addWorker(cmd, &worker)
+			addEngine(cmd, &engine)
 			mustRequire(cmd, "worker")
 		},
 		request: func(*cobra.Command) (issueRequest, error) {
-			return issueRequest{route: "restart-worker", body: map[string]any{"worker_name": worker}}, nil
+			body := withoutEmpty(map[string]any{"worker_name": worker, "engine": engine})
+			return issueRequest{route: "restart-worker", body: body}, nil
 		},
 	}
 }
 
 func poolResizeVerb() issueVerb {
 	var (
-		worker       string
-		grow, shrink int
+		worker, engine string
+		grow, shrink   int
 	)
 	return issueVerb{
 		use: "pool-resize", short: "Grow or shrink a worker's pool",
@@ -69,6 +77,7 @@ func poolResizeVerb() issueVerb {
   signalbox commands issue pool-resize --agent web-1 --worker celery@host --shrink 1`,
 		flags: func(cmd *cobra.Command) {
 			addWorker(cmd, &worker)
+			addEngine(cmd, &engine)
 			cmd.Flags().IntVar(&grow, "grow", 0, "processes to add, 1 to 100")
 			cmd.Flags().IntVar(&shrink, "shrink", 0, "processes to remove, 1 to 100")
 			mustRequire(cmd, "worker")
@@ -86,23 +95,26 @@ func poolResizeVerb() issueVerb {
 			if name == "shrink" {
 				delta = -delta
 			}
-			return issueRequest{route: "pool-resize", body: map[string]any{"worker_name": worker, "delta": delta}}, nil
+			body := withoutEmpty(map[string]any{"worker_name": worker, "delta": delta, "engine": engine})
+			return issueRequest{route: "pool-resize", body: body}, nil
 		},
 	}
 }
 
 func consumerVerb(route string) issueVerb {
-	var worker, queue string
+	var worker, queue, engine string
 	verb := issueVerb{
 		use: route, short: "Make a worker consume from a queue",
 		example: "  signalbox commands issue " + route + " --agent web-1 --worker celery@host --queue mail",
 		flags: func(cmd *cobra.Command) {
 			addWorker(cmd, &worker)
+			addEngine(cmd, &engine)
 			cmd.Flags().StringVar(&queue, "queue", "", "queue name")
 			mustRequire(cmd, "worker", "queue")
 		},
 		request: func(*cobra.Command) (issueRequest, error) {
-			return issueRequest{route: route, body: map[string]any{"worker_name": worker, "queue": queue}}, nil
+			body := withoutEmpty(map[string]any{"worker_name": worker, "queue": queue, "engine": engine})
+			return issueRequest{route: route, body: body}, nil
 		},
 	}
 	if route == "cancel-consumer" {
@@ -114,7 +126,7 @@ func consumerVerb(route string) issueVerb {
 }
 
 func rateLimitVerb() issueVerb {
-	var task, rate, worker string
+	var task, rate, worker, engine string
 	return issueVerb{
 		use: "rate-limit", short: "Limit how often a task may run",
 		example: `  signalbox commands issue rate-limit --agent web-1 --task app.tasks.mail --rate 10/m
@@ -123,10 +135,11 @@ func rateLimitVerb() issueVerb {
 			cmd.Flags().StringVar(&task, "task", "", "task name")
 			cmd.Flags().StringVar(&rate, "rate", "", "0 for no limit, or a number with an optional /s, /m or /h")
 			addWorker(cmd, &worker)
+			addEngine(cmd, &engine)
 			mustRequire(cmd, "task", "rate")
 		},
 		request: func(*cobra.Command) (issueRequest, error) {
-			body := withoutEmpty(map[string]any{"task_name": task, "rate": rate, "worker_name": worker})
+			body := withoutEmpty(map[string]any{"task_name": task, "rate": rate, "worker_name": worker, "engine": engine})
 			return issueRequest{route: "rate-limit", body: body}, nil
 		},
 	}
@@ -138,20 +151,20 @@ func deadLetterListVerb() issueVerb {
 		limit                 int
 	)
 	return issueVerb{
-		use: "dlq-list", short: "Ask an agent for the dead letters of a queue",
+		use: "dlq-list", short: "Ask an agent for its dead letters",
 		example: "  signalbox commands issue dlq-list --agent web-1 --engine rq --queue default --wait --json",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&engine, "engine", "", "engine of the queue, such as celery")
-			cmd.Flags().StringVar(&queue, "queue", "", "queue name")
+			cmd.Flags().StringVar(&queue, "queue", "", "only this queue (default: all)")
 			cmd.Flags().IntVar(&limit, "limit", 100, "most entries, 1 to 200")
 			cmd.Flags().StringVar(&cursor, "cursor", "", "next_cursor of an earlier result")
-			mustRequire(cmd, "engine", "queue")
+			mustRequire(cmd, "engine")
 		},
 		request: func(*cobra.Command) (issueRequest, error) {
 			if limit < 1 || limit > 200 {
 				return issueRequest{}, usagef("--limit: must be between 1 and 200, got %d", limit)
 			}
-			payload := map[string]any{"engine": engine, "queue": queue, "limit": limit, "cursor": orNull(cursor)}
+			payload := map[string]any{"engine": engine, "queue": orNull(queue), "limit": limit, "cursor": orNull(cursor)}
 			return genericRequest("dlq.list", "queue", queue, payload), nil
 		},
 	}

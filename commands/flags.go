@@ -34,6 +34,7 @@ func (f *filters) addAgent(cmd *cobra.Command, o *options) {
 
 func (f *filters) addAction(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.action, "action", "", "only this action, such as retry_task")
+	_ = cmd.RegisterFlagCompletionFunc("action", cobra.FixedCompletions(actionNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (f *filters) addSince(cmd *cobra.Command) {
