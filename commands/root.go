@@ -79,6 +79,7 @@ or to a remote one with --server and an API key.
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
 	opts.addGlobalFlags(root)
 	root.AddCommand(
+		newServeCommand(opts),
 		newConfigCommand(opts),
 		newStatusCommand(opts),
 		newHealthcheckCommand(opts),
@@ -91,6 +92,7 @@ or to a remote one with --server and an API key.
 		newQueuesCommand(opts),
 		newAuditCommand(opts),
 		newAPIKeysCommand(opts),
+		newBenchCommand(opts),
 		newVersionCommand(opts),
 		newCompletionCommand(opts),
 	)
