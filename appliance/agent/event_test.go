@@ -173,6 +173,19 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
+func TestOnlyTheFirst5000EventsAreRead(t *testing.T) {
+	const one = `{"kind":"task.sent","engine":"e"},`
+	doc, err := rawjson.Parse([]byte(`{"events":[` + strings.Repeat(one, maxEventBatch) + one[:len(one)-1] + `]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Router{redact: newTestRedactor(t), obs: noObserver{}}
+	j := r.prepare(newEventDecoder(vectorPeer, time.Now(), r.redact), vectorPeer, &Frame{Type: FrameEventBatch, Payload: doc.Root()})
+	if j.out.Received != 5001 || len(j.events) != 5000 || j.out.Verdict != Durable {
+		t.Errorf("received %d, read %d, verdict %d", j.out.Received, len(j.events), j.out.Verdict)
+	}
+}
+
 // FuzzEventBatch feeds any bytes to the whole reading of an event_batch: it must not panic, and what it lets through
 // must keep the rules that the database relies on.
 func FuzzEventBatch(f *testing.F) {
