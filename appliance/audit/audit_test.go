@@ -429,3 +429,63 @@ func TestAppendRefusesIncompleteEntries(t *testing.T) {
 		t.Errorf("%d rows stored", r.Checked)
 	}
 }
+
+// hookedStore runs a function after each View, while no snapshot is open.
+type hookedStore struct {
+	audit.Store
+	after func()
+}
+
+func (h hookedStore) View(ctx context.Context, fn func(audit.ReadTx) error) error {
+	defer h.after()
+	return h.Store.View(ctx, fn)
+}
+
+func TestVerifyWhileTheLogMoves(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	b := newBook(t)
+	const n = 1700
+	for range n {
+		b.clk.Advance(time.Second)
+		b.append(entry(1))
+	}
+	views := 0
+	report, err := b.log.Verify(ctx, hookedStore{b.st, func() {
+		views++
+		b.append(entry(2)) // beyond where the walk ends
+		if views == 2 {    // rows 1..500 were walked: retention takes 700
+			if got, err := b.log.Prune(ctx, b.st, start.Add(701*time.Second), 1000); got != 700 || err != nil {
+				t.Errorf("pruned %d, %v", got, err)
+			}
+		}
+	}})
+	if err != nil || !report.OK() || report.FirstNo != 1 || report.LastNo != n || report.Checked != n-200 {
+		t.Errorf("%+v, %v after %d views", report, err, views)
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	_, err = b.log.Verify(canceled, hookedStore{b.st, cancel})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	db := storetest.Open(b)
+	log := audit.New(audit.NewKeys(master("a")))
+	e := entry(1)
+	for b.Loop() {
+		err := db.Update(context.Background(), "bench", func(tx *store.Tx) error {
+			for range 100 {
+				if err := log.Append(tx, e); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/row")
+}
