@@ -34,10 +34,15 @@ func (a *Allowlist) Check(addr netip.Addr) error {
 	return fault.New(fault.IPDenied, "source address is not allowed for this surface").With("surface", a.surface)
 }
 
-// Middleware refuses requests from outside. refused, when not nil, runs before the answer, to write the audit row.
+// Middleware refuses requests from outside. refused, when not nil, runs before the answer, to write the audit row. The
+// local admin socket has no address; who may use it is a matter of its file.
 func (a *Allowlist) Middleware(refused func(*http.Request)) Middleware {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if IsLocalAdmin(r.Context()) {
+				next.ServeHTTP(w, r)
+				return
+			}
 			if err := a.Check(ClientAddr(r.Context())); err != nil {
 				if refused != nil {
 					refused(r)

@@ -169,6 +169,9 @@ func Observe(log zerolog.Logger, m *Metrics) Middleware {
 				}
 			}()
 			next.ServeHTTP(rw, r)
+			if rw.status == 0 { // net/http answers for a handler that wrote nothing; one that was cut off does not get here
+				rw.status = http.StatusOK
+			}
 		})
 	}
 }

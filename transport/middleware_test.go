@@ -188,6 +188,12 @@ func TestAllowlistMiddleware(t *testing.T) {
 	if testutil.ToFloat64(m.denied.WithLabelValues("agent")) != 1 {
 		t.Fatal("not counted")
 	}
+	r, info := withInfo(r)
+	info.local = true
+	if rec, _ := exchange(t, h, r); rec.Code != http.StatusNoContent {
+		t.Fatalf("local admin: %d", rec.Code)
+	}
+	info.local = false
 	r.RemoteAddr = "192.0.2.5:1"
 	if rec, _ := exchange(t, h, r); rec.Code != http.StatusNoContent {
 		t.Fatalf("inside the list: %d", rec.Code)
@@ -279,5 +285,26 @@ func TestMetricsToken(t *testing.T) {
 	h.SetToken("")
 	if rec, _ := exchange(t, h, get("/metrics")); rec.Code != 200 {
 		t.Errorf("without a token: %d", rec.Code)
+	}
+}
+
+func TestObserveCountsAndLogs(t *testing.T) {
+	m := testMetrics(t)
+	var log bytes.Buffer
+	front := Front{Log: zerolog.New(&log).Level(zerolog.DebugLevel), Metrics: m}
+	exchange(t, front.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), get("/silent?token=secret"))
+	exchange(t, front.Wrap(failing(fault.New(fault.NotFound, "no"))), get("/missing"))
+	for class, want := range map[string]float64{"2xx": 1, "4xx": 1, "none": 0} {
+		if got := testutil.ToFloat64(m.requests.WithLabelValues(class)); got != want {
+			t.Errorf("%s counted %v times, want %v", class, got, want)
+		}
+	}
+	for _, want := range []string{`"path":"/silent"`, `"status":200`, `"status":404`, `"client":"192.0.2.1"`, `"request":"req_`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("log lacks %s:\n%s", want, &log)
+		}
+	}
+	if strings.Contains(log.String(), "secret") {
+		t.Error("the query went into the log")
 	}
 }

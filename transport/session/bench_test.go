@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ import (
 	"signalbox/appliance/clock"
 )
 
-// benchServer is set in the child process that BenchmarkIdleRSS measures.
+// benchServer is set in the child process whose memory and processor time are measured.
 const benchServer = "SESSION_BENCH_SERVER"
 
 // handshake upgrades a raw connection; nothing is read past the response.
@@ -67,7 +68,11 @@ func benchHandler(kind string) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	p := g.NewPlane(Options{Kind: "bench", IdleTimeout: time.Hour, PingInterval: time.Minute})
+	o := Options{Kind: "bench", IdleTimeout: time.Hour, PingInterval: time.Minute}
+	if kind == "ping" {
+		o.PingInterval, o.PongWait = 2*time.Second, time.Minute
+	}
+	p := g.NewPlane(o)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := p.Accept(w, r, r.RemoteAddr, echo); err != nil {
 			panic(err)
@@ -76,7 +81,7 @@ func benchHandler(kind string) http.Handler {
 }
 
 // runBenchServer serves until standard input ends. Each line of input collects garbage and is answered by the resident
-// size in KiB.
+// size in KiB and the processor time used so far in milliseconds.
 func runBenchServer(kind string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -95,7 +100,113 @@ func runBenchServer(kind string) {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Println(pages * os.Getpagesize() / 1024)
+		var used syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+			panic(err)
+		}
+		fmt.Println(pages*os.Getpagesize()/1024, (used.Utime.Nano()+used.Stime.Nano())/1e6)
+	}
+}
+
+// child is a server process.
+type child struct {
+	b     *testing.B
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines *bufio.Scanner
+	addr  string
+	conns []net.Conn
+}
+
+func startChild(b *testing.B, kind string) *child {
+	b.Helper()
+	c := &child{b: b, cmd: exec.Command(os.Args[0])}
+	c.cmd.Env = append(os.Environ(), benchServer+"="+kind)
+	c.cmd.Stderr = os.Stderr
+	var err error
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		b.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	c.lines = bufio.NewScanner(out)
+	c.lines.Scan()
+	c.addr = c.lines.Text()
+	return c
+}
+
+// open adds a socket that has carried one message both ways.
+func (c *child) open() net.Conn {
+	conn, err := net.Dial("tcp", c.addr)
+	if err != nil {
+		c.b.Fatal(err)
+	}
+	c.conns = append(c.conns, conn)
+	handshake(c.b, conn)
+	if _, err := conn.Write(masked(0x81, "x")); err != nil {
+		c.b.Fatal(err)
+	}
+	for back := make([]byte, 3); back[0] != 0x81; { // a ping of two bytes may come first
+		if _, err := io.ReadFull(conn, back[:2]); err != nil {
+			c.b.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, back[2:2+back[1]]); err != nil {
+			c.b.Fatal(err)
+		}
+	}
+	return conn
+}
+
+func (c *child) ask() (kib, cpuMillis int) {
+	if _, err := io.WriteString(c.in, "\n"); err != nil {
+		c.b.Fatal(err)
+	}
+	c.lines.Scan()
+	if _, err := fmt.Sscan(c.lines.Text(), &kib, &cpuMillis); err != nil {
+		c.b.Fatal(err)
+	}
+	return kib, cpuMillis
+}
+
+func (c *child) stop() {
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	_ = c.in.Close()
+	_ = c.cmd.Wait()
+}
+
+// BenchmarkPings keeps 5,000 sockets that are pinged every two seconds and answer, and reports the processor cores that
+// the server uses, scaled to 10,000 sockets.
+func BenchmarkPings(b *testing.B) {
+	const sockets, window = 5000, 10 * time.Second
+	for b.Loop() {
+		c := startChild(b, "ping")
+		for range sockets {
+			conn := c.open()
+			go func() {
+				pong := masked(0x8a, "")
+				var ping [2]byte
+				for {
+					if _, err := io.ReadFull(conn, ping[:]); err != nil {
+						return
+					}
+					if _, err := conn.Write(pong); err != nil {
+						return
+					}
+				}
+			}()
+		}
+		_, before := c.ask()
+		<-time.After(window)
+		_, after := c.ask()
+		c.stop()
+		b.ReportMetric(float64(after-before)/float64(window.Milliseconds())*10_000/sockets, "cores/10k")
 	}
 }
 
@@ -112,61 +223,14 @@ func BenchmarkIdleRSS(b *testing.B) {
 
 func idleRSS(b *testing.B, kind string) float64 {
 	const sockets = 2000
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), benchServer+"="+kind)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
+	c := startChild(b, kind)
+	defer c.stop()
+	c.open() // what the first one costs is not per socket
+	before, _ := c.ask()
+	for len(c.conns) < sockets {
+		c.open()
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	ask := func() int {
-		if _, err := io.WriteString(in, "\n"); err != nil {
-			b.Fatal(err)
-		}
-		lines.Scan()
-		n, err := strconv.Atoi(lines.Text())
-		if err != nil {
-			b.Fatal(err)
-		}
-		return n
-	}
-	lines.Scan()
-	addr := lines.Text()
-	conns := make([]net.Conn, 0, sockets)
-	open := func() {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			b.Fatal(err)
-		}
-		handshake(b, c)
-		if _, err := c.Write([]byte{0x81, 0x81, 0, 0, 0, 0, 'x'}); err != nil {
-			b.Fatal(err)
-		}
-		var back [3]byte
-		if _, err := io.ReadFull(c, back[:]); err != nil {
-			b.Fatal(err)
-		}
-		conns = append(conns, c)
-	}
-	open() // what the first one costs is not per socket
-	before := ask()
-	for len(conns) < sockets {
-		open()
-	}
-	after := ask()
-	for _, c := range conns {
-		_ = c.Close()
-	}
-	_ = in.Close()
-	_ = cmd.Wait()
+	after, _ := c.ask()
 	return float64(after-before) / float64(sockets-1)
 }
 

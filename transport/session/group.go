@@ -99,8 +99,6 @@ func NewGroup(c clock.Clock, log zerolog.Logger, reg prometheus.Registerer) (*Gr
 	return g, nil
 }
 
-func (g *Group) now() time.Time { return g.clock.Now() }
-
 // Plane accepts the sessions of one kind.
 type Plane struct {
 	group *Group
@@ -162,8 +160,8 @@ func (s *Session) begin(ws *websocket.Conn, conn *socket) {
 	ws.SetPingHandler(s.onPing)
 	ws.SetPongHandler(s.onPong)
 	ws.SetCloseHandler(func(int, string) error { return nil }) // the answer is the writer's business
-	s.opened = g.now()
-	now := s.opened.UnixNano()
+	s.opened = g.clock.Now()
+	now := g.sweep.now()
 	s.heard.Store(now)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if every := int64(s.plane.opts.PingInterval); every > 0 {
@@ -255,7 +253,7 @@ func (g *Group) Drain(ctx context.Context, spread time.Duration) error {
 	g.stopping = true
 	g.signalEmpty()
 	g.mu.Unlock()
-	now := g.now().UnixNano()
+	now := g.sweep.now()
 	for _, s := range g.Sessions() {
 		at := now
 		if spread > 0 {

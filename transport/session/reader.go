@@ -57,10 +57,10 @@ func (s *Session) recovered() {
 
 // quiet marks the end of a handler: time it took counts neither as idle nor against the peer's pong.
 func (s *Session) quiet() {
-	now := s.plane.group.now()
-	s.heard.Store(now.UnixNano())
+	now := s.plane.group.sweep.now()
+	s.heard.Store(now)
 	if s.pongDue.Load() != 0 {
-		s.pongDue.Store(now.Add(s.plane.opts.PongWait).UnixNano())
+		s.pongDue.Store(now + int64(s.plane.opts.PongWait))
 	}
 	s.busy.Store(false)
 }
@@ -69,7 +69,7 @@ func (s *Session) quiet() {
 // for the reason of the failure (HandshakeTimeout, Oversize, Protocol, PeerClosed, PeerGone, Draining ...) and the
 // OpenFunc just returns the error.
 func (s *Session) ReadFirst(timeout time.Duration) (MessageType, []byte, error) {
-	due := s.plane.group.now().Add(timeout).UnixNano()
+	due := s.plane.group.sweep.now() + int64(timeout)
 	s.firstDue.Store(due)
 	s.plane.group.sweep.schedule(s, due)
 	s.busy.Store(false)
@@ -127,7 +127,7 @@ func (s *Session) read() (MessageType, *[]byte, error) {
 		release(buf)
 		return 0, nil, s.readFailed(err)
 	}
-	s.heard.Store(s.plane.group.now().UnixNano())
+	s.heard.Store(s.plane.group.sweep.now())
 	s.pongDue.Store(0)
 	s.messagesIn.Add(1)
 	return MessageType(typ), buf, nil
@@ -215,7 +215,7 @@ func (s *Session) awaitPeer() {
 func (s *Session) finish(h Handler) {
 	s.mu.Lock()
 	closed := Closed{Reason: s.reason, PeerCode: s.peerCode, Err: s.cause,
-		Age: s.plane.group.now().Sub(s.opened)}
+		Age: s.plane.group.clock.Now().Sub(s.opened)}
 	s.mu.Unlock()
 	if h != nil {
 		s.cleanUp(h, closed)

@@ -71,7 +71,7 @@ type Session struct {
 	done    chan struct{} // closed last
 	flushed chan struct{} // closed by the writer when it has written the last byte
 
-	// Times in nanoseconds of the group's clock, read by the sweep.
+	// Times of sweep.now.
 	heard    atomic.Int64 // last application message, or end of its handling
 	pongDue  atomic.Int64 // 0: no ping is unanswered
 	firstDue atomic.Int64 // 0: no first message is awaited
@@ -219,7 +219,7 @@ func (s *Session) closeWith(reason Reason, text string, cause error) {
 	if !policies[reason].await {
 		wait = min(wait, slowCloseWait)
 	}
-	due := s.plane.group.now().Add(wait).UnixNano()
+	due := s.plane.group.sweep.now() + int64(wait)
 	s.closeDue.Store(due)
 	s.startWriter()
 	// Under the lock, so that whoever comes second finds the context ended. Nothing runs in here but context's own code.

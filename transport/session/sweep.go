@@ -18,15 +18,22 @@ const sweepGrain = 10 * time.Millisecond
 // what has happened and says when to come back.
 type sweep struct {
 	clock clock.Clock
+	epoch time.Time
 	wake  chan struct{} // the earliest time has changed
 
 	mu   sync.Mutex
 	heap dueHeap
 }
 
-func newSweep(c clock.Clock) *sweep { return &sweep{clock: c, wake: make(chan struct{}, 1)} }
+func newSweep(c clock.Clock) *sweep {
+	return &sweep{clock: c, epoch: c.Now(), wake: make(chan struct{}, 1)}
+}
 
-// schedule brings the session up at due (nanoseconds) or at the time it already has, whichever is earlier.
+// now is the time in nanoseconds since the group began, by the monotonic clock: a step of the wall clock must not end
+// every session at once. It is never 0, which stands for no time.
+func (w *sweep) now() int64 { return int64(w.clock.Now().Sub(w.epoch)) + 1 }
+
+// schedule brings the session up at due (a time of now) or at the time it already has, whichever is earlier.
 func (w *sweep) schedule(s *Session, due int64) {
 	w.mu.Lock()
 	first := false
@@ -92,7 +99,7 @@ func (w *sweep) run(ctx context.Context) {
 // round brings up all sessions whose time has come and returns the pause until the next.
 func (w *sweep) round() (pause time.Duration, armed bool) {
 	var due []*Session
-	now := w.clock.Now().UnixNano()
+	now := w.now()
 	w.mu.Lock()
 	for len(w.heap) > 0 && w.heap[0].dueAt <= now {
 		due = append(due, heap.Pop(&w.heap).(*Session))
@@ -108,7 +115,7 @@ func (w *sweep) round() (pause time.Duration, armed bool) {
 	if len(w.heap) == 0 {
 		return 0, false
 	}
-	return time.Duration(w.heap[0].dueAt - w.clock.Now().UnixNano()), true
+	return time.Duration(w.heap[0].dueAt - w.now()), true
 }
 
 // check does what has come due at now and returns when the session is to be looked at again, 0 for never. It runs on

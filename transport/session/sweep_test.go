@@ -165,7 +165,7 @@ func TestFirstPingsAreSpreadOverTheInterval(t *testing.T) {
 	r.open = open
 	const n = 32
 	early := 0
-	start := r.clock.Now().UnixNano()
+	start := r.group.sweep.now()
 	for range n {
 		r.dial()
 		s := <-sessions
@@ -242,7 +242,7 @@ func TestDrainSpreadsAndRefuses(t *testing.T) {
 		for s.drainAt.Load() == 0 {
 			r.clock.BlockUntil(1)
 		}
-		if at := s.drainAt.Load() - r.clock.Now().UnixNano(); at < 0 || at >= int64(time.Minute) {
+		if at := s.drainAt.Load() - r.group.sweep.now(); at < 0 || at >= int64(time.Minute) {
 			t.Fatalf("drained after %v", time.Duration(at))
 		}
 	}
