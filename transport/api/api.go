@@ -1,0 +1,129 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"signalbox/appliance/agent"
+	"signalbox/appliance/clock"
+	"signalbox/appliance/fault"
+	"signalbox/transport"
+)
+
+// Prefix is where the surface begins (agent protocol H.1).
+const Prefix = "/api/v1"
+
+// Options are the settings of the surface.
+type Options struct {
+	Allow    *transport.Allowlist     // surface "api"; nil admits every address
+	Refusals *transport.RefusalWindow // shared with the other surfaces; nil writes no audit rows of refusals
+	Bulk     *transport.RateBucket    // of bulk actions (agent protocol I.1); nil admits all
+
+	DefaultPage int // rows of a page when the request names no limit; 0 is 50
+	MaxPage     int // most rows of a page; 0 is 500
+	MaxStreams  int // most streams and exports at once; 0 is 256
+
+	Epoch             string // of the database; the first 8 characters are in every stream cursor
+	KnownAgentVersion string // agent software that version_status compares with
+
+	Clock clock.Clock // nil is the system's
+	Log   zerolog.Logger
+}
+
+// API serves the operators' routes. Safe for concurrent use.
+type API struct {
+	Services
+	opts    Options
+	streams chan struct{} // one token per stream or export
+	verify  sync.Mutex    // one audit verification at a time
+}
+
+// New returns the surface. It starts nothing.
+func New(s Services, o Options) *API {
+	if o.DefaultPage <= 0 {
+		o.DefaultPage = 50
+	}
+	if o.MaxPage <= 0 {
+		o.MaxPage = 500
+	}
+	if o.MaxStreams <= 0 {
+		o.MaxStreams = 256
+	}
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	o.Epoch = o.Epoch[:min(len(o.Epoch), epochLen)]
+	return &API{Services: s, opts: o, streams: make(chan struct{}, o.MaxStreams)}
+}
+
+// Routes adds every route to the mux.
+func (a *API) Routes(mux *http.ServeMux) {
+	for _, rt := range routes() {
+		mux.Handle(rt.method+" "+Prefix+rt.path, a.handler(rt))
+	}
+}
+
+// call is one authenticated request.
+type call struct {
+	*http.Request
+	route   route
+	who     agent.Principal
+	project agent.Project // of routes inside a project
+}
+
+// handler serves one route.
+func (a *API) handler(rt route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := a.admit(rt, r)
+		if err == nil {
+			err = rt.handle(a, w, c)
+		}
+		if err != nil {
+			a.fail(w, r, err)
+		}
+	})
+}
+
+// fail answers with an error, and logs those whose cause an operator must see.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	switch fault.CodeOf(err) {
+	case fault.Internal, fault.Corrupt, fault.OutcomeUnknown, fault.Unavailable:
+		a.opts.Log.Error().Err(err).Str("request", transport.RequestID(r.Context())).Str("method", r.Method).
+			Str("path", r.URL.Path).Msg("request failed")
+	case fault.Unauthenticated:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	transport.WriteError(w, r, err)
+}
+
+// errBusy answers when there are too many streams or exports.
+var errBusy = &fault.Error{Code: fault.Unavailable, Msg: "too many streams and exports at once", Retry: 5 * time.Second}
+
+// long takes a place among the long answers; done gives it back.
+func (a *API) long() (done func(), err error) {
+	select {
+	case a.streams <- struct{}{}:
+		return func() { <-a.streams }, nil
+	default:
+		return nil, errBusy
+	}
+}
+
+// cutOff ends an answer that has begun and cannot be finished, so that the peer does not take it for whole.
+func (a *API) cutOff(c *call, err error) {
+	if c.Context().Err() == nil && !errors.Is(err, http.ErrAbortHandler) {
+		a.opts.Log.Warn().Err(err).Str("request", transport.RequestID(c.Context())).Str("path", c.URL.Path).
+			Msg("answer cut off")
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// reply answers with JSON.
+func reply(w http.ResponseWriter, c *call, status int, v any) error {
+	transport.WriteJSON(w, c.Request, status, v)
+	return nil
+}

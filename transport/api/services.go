@@ -1,0 +1,119 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"signalbox/appliance/agent"
+	"signalbox/appliance/audit"
+	"signalbox/appliance/secret"
+	"signalbox/appliance/wake"
+)
+
+// Directory keeps projects, agents and API keys; *agent.Directory is one.
+type Directory interface {
+	AuthenticateAPIKey(ctx context.Context, authorizationHeader string) (agent.Principal, error)
+	RecordRefusal(ctx context.Context, e audit.Entry) error
+
+	GetProject(ctx context.Context, slug string, includeArchived bool) (agent.Project, error)
+	ListProjects(ctx context.Context, includeArchived bool) ([]agent.Project, error)
+	CreateProject(ctx context.Context, who agent.Principal, n agent.NewProject) (agent.Project, error)
+	UpdateProject(ctx context.Context, who agent.Principal, slug string, p agent.ProjectPatch) (agent.Project, error)
+	ActivateProject(ctx context.Context, who agent.Principal, slug string) (agent.Project, error)
+	ArchiveProject(ctx context.Context, who agent.Principal, slug string) error
+
+	ListAgents(ctx context.Context, projectNo int64, includeRevoked bool) ([]agent.Agent, error)
+	GetAgent(ctx context.Context, projectNo int64, id uuid.UUID) (agent.Agent, error)
+	MintAgent(ctx context.Context, who agent.Principal, slug, name string) (agent.Minted, error)
+	RevokeAgent(ctx context.Context, who agent.Principal, slug string, id uuid.UUID) error
+	AgentHealth(ctx context.Context, projectNo int64, id uuid.UUID) ([]agent.AgentSample, error)
+	AgentWorkers(ctx context.Context, projectNo int64, id uuid.UUID) ([]agent.AgentWorker, error)
+	CountAgents(ctx context.Context) (agent.AgentCounts, error)
+	ResolveAgents(ctx context.Context, projectNo int64, text string) ([]uuid.UUID, error)
+
+	CreateAPIKey(ctx context.Context, who agent.Principal, n agent.NewAPIKey) (agent.APIKey, secret.Text, error)
+	ListAPIKeys(ctx context.Context, who agent.Principal) ([]agent.APIKey, error)
+	RevokeAPIKey(ctx context.Context, who agent.Principal, id uuid.UUID) error
+	ResolveAPIKeys(ctx context.Context, who agent.Principal, prefix string) ([]uuid.UUID, error)
+}
+
+// Commands issues, ends and explains commands; *agent.Commands is one.
+type Commands interface {
+	Issue(ctx context.Context, who agent.Principal, r agent.IssueRequest) (agent.Issued, error)
+	Cancel(ctx context.Context, who agent.Principal, projectNo int64, id uuid.UUID) (agent.Command, error)
+	Get(ctx context.Context, projectNo int64, id uuid.UUID) (agent.Command, error)
+	List(ctx context.Context, projectNo int64, f agent.CommandFilter, page agent.Page) ([]agent.Command, error)
+	Resolve(ctx context.Context, projectNo int64, prefix string) ([]uuid.UUID, error)
+	Deliveries(ctx context.Context, projectNo int64, id uuid.UUID) ([]agent.Delivery, error)
+	Timeline(ctx context.Context, projectNo int64, id uuid.UUID) ([]agent.Transition, error)
+	Explain(ctx context.Context, projectNo int64, id uuid.UUID) (agent.Explanation, error)
+	Head(ctx context.Context, projectNo int64) (agent.StreamBounds, error)
+	StreamSince(ctx context.Context, projectNo, after int64, f agent.StreamFilter, limit int) (agent.StreamPage, error)
+	Counts(ctx context.Context) (agent.CommandCounts, error)
+}
+
+// Records reads and deletes what agents reported; *agent.Records is one.
+type Records interface {
+	ListEvents(ctx context.Context, projectNo int64, f agent.EventFilter, page agent.Page) ([]agent.Event, error)
+	StreamEvents(ctx context.Context, projectNo, after int64, f agent.EventFilter, limit int) (agent.EventStream, error)
+	EventBounds(ctx context.Context, projectNo int64) (agent.EventBounds, error)
+	ListTasks(ctx context.Context, projectNo int64, f agent.TaskFilter, page agent.Page) ([]agent.Task, error)
+	GetTask(ctx context.Context, projectNo int64, engine, taskID string) (agent.Task, error)
+	TaskTree(ctx context.Context, projectNo int64, engine, taskID string) (agent.TaskTree, error)
+	BulkDeleteTasks(ctx context.Context, projectNo int64, d agent.BulkDelete) (int, error)
+	ListWorkers(ctx context.Context, projectNo int64) ([]agent.Worker, error)
+	GetWorker(ctx context.Context, projectNo int64, id uuid.UUID) (agent.Worker, error)
+	ListQueues(ctx context.Context, projectNo int64) ([]agent.Queue, error)
+}
+
+// AuditLog reads the audit log; BindAudit makes one.
+type AuditLog interface {
+	// List returns up to limit rows that match, newest first, below row number before; 0 starts at the newest.
+	List(ctx context.Context, f audit.Filter, before int64, limit int) ([]audit.Record, error)
+	Verify(ctx context.Context) (audit.Report, error)
+}
+
+type boundAudit struct {
+	log *audit.Log
+	st  audit.Store
+}
+
+// BindAudit joins the log to the store that it reads.
+func BindAudit(log *audit.Log, st audit.Store) AuditLog { return boundAudit{log, st} }
+
+func (b boundAudit) List(ctx context.Context, f audit.Filter, before int64, limit int) ([]audit.Record, error) {
+	return b.log.List(ctx, b.st, f, before, limit)
+}
+
+func (b boundAudit) Verify(ctx context.Context) (audit.Report, error) { return b.log.Verify(ctx, b.st) }
+
+// System tells how the process and its store are.
+type System interface {
+	Status(ctx context.Context) (Status, error)
+}
+
+// Status is the part of GET /status that no service knows.
+type Status struct {
+	Version       string
+	StartedAt     time.Time
+	StorePath     string
+	StoreBytes    int64
+	WALBytes      int64
+	SchemaVersion int
+	WebSockets    int      // live sessions
+	LongPolls     int      // live sessions
+	Degraded      []string // reasons; empty is healthy
+}
+
+// Services are what the surface speaks to. All are needed.
+type Services struct {
+	Directory Directory
+	Commands  Commands
+	Records   Records
+	Audit     AuditLog
+	Presence  agent.Presence
+	System    System
+	Hub       *wake.Hub
+}
