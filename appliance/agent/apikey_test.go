@@ -36,7 +36,7 @@ func TestAPIKeyLife(t *testing.T) {
 	}
 	for _, bad := range []string{"", "Bearer x", "Bearer z4k_", header + "x", "Bearer " + strings.TrimPrefix(text.Reveal(), "z4k_")} {
 		_, err := b.AuthenticateAPIKey(ctx, bad)
-		wantCode(t, err, fault.Unauthenticated)
+		wantDirFault(t, err, fault.Unauthenticated)
 	}
 	b.clk.Advance(48*time.Hour - time.Microsecond)
 	if _, err := b.AuthenticateAPIKey(ctx, header); err != nil {
@@ -44,7 +44,7 @@ func TestAPIKeyLife(t *testing.T) {
 	}
 	b.clk.Advance(time.Microsecond)
 	_, err = b.AuthenticateAPIKey(ctx, header)
-	wantCode(t, err, fault.Unauthenticated)
+	wantDirFault(t, err, fault.Unauthenticated)
 
 	forever, text2, err := b.CreateAPIKey(ctx, b.who, agent.NewAPIKey{Name: "all", Role: agent.Auditor})
 	if err != nil || forever.ExpiresAt != nil || !slices.Contains(forever.Scopes, "audit:read") {
@@ -58,9 +58,9 @@ func TestAPIKeyLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantCode(t, b.RevokeAPIKey(ctx, b.who, uuid.New()), fault.NotFound)
+	wantDirFault(t, b.RevokeAPIKey(ctx, b.who, uuid.New()), fault.NotFound)
 	_, err = b.AuthenticateAPIKey(ctx, "Bearer "+text2.Reveal())
-	wantCode(t, err, fault.Unauthenticated)
+	wantDirFault(t, err, fault.Unauthenticated)
 	if list, err := b.ListAPIKeys(ctx, b.who); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -84,7 +84,7 @@ func TestAPIKeyFields(t *testing.T) {
 		}
 	}
 	_, _, err := b.CreateAPIKey(t.Context(), b.who, agent.NewAPIKey{Name: "a", Role: agent.Viewer, ExpiresInDays: &many})
-	wantCode(t, err, fault.Invalid)
+	wantDirFault(t, err, fault.Invalid)
 	b.wantAudits("project.created")
 }
 
@@ -139,8 +139,8 @@ func TestKeysBoundToAProject(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = b.CreateAPIKey(ctx, bound, agent.NewAPIKey{Name: "escape", Role: agent.Viewer})
-	wantCode(t, err, fault.Forbidden)
-	wantCode(t, b.RevokeAPIKey(ctx, bound, global.ID), fault.NotFound)
+	wantDirFault(t, err, fault.Forbidden)
+	wantDirFault(t, b.RevokeAPIKey(ctx, bound, global.ID), fault.NotFound)
 	if list, err := b.ListAPIKeys(ctx, bound); err != nil || len(list) != 1 || list[0].Name != "bound" {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -169,7 +169,7 @@ func TestFirstAdminKey(t *testing.T) {
 	}
 	for _, bad := range []string{"", "z4k_short", "xxxx" + strings.Repeat("a", 40), "z4k_ " + strings.Repeat("a", 40),
 		"z4k_" + strings.Repeat("a", 512)} {
-		wantCode(t, b.EnsureAdminKey(ctx, secret.NewText(bad)), fault.Invalid)
+		wantDirFault(t, b.EnsureAdminKey(ctx, secret.NewText(bad)), fault.Invalid)
 	}
 	text := secret.NewAPIKey()
 	for _, key := range []secret.Text{text, secret.NewAPIKey()} { // the second comes too late

@@ -115,15 +115,15 @@ func (b *dirBench) wantAudits(want ...string) {
 	}
 }
 
-func wantCode(t *testing.T, err error, code fault.Code) {
+func wantDirFault(t *testing.T, err error, code fault.Code) {
 	t.Helper()
 	if !fault.Is(err, code) {
 		t.Errorf("got %v, want %s", err, code)
 	}
 }
 
-// woken reports whether the watch was hinted.
-func woken(w *wake.Watch) bool {
+// dirWoken reports whether the watch was hinted.
+func dirWoken(w *wake.Watch) bool {
 	select {
 	case <-w.C():
 		return true
@@ -141,11 +141,11 @@ func TestProjectLife(t *testing.T) {
 		t.Errorf("defaults: %+v", b.shop)
 	}
 	_, err := b.CreateProject(ctx, b.who, agent.NewProject{Slug: "shop", Name: "Again"})
-	wantCode(t, err, fault.Conflict)
+	wantDirFault(t, err, fault.Conflict)
 	_, err = b.CreateProject(ctx, b.who, agent.NewProject{Slug: "-", Name: "Bad"})
-	wantCode(t, err, fault.Conflict)
+	wantDirFault(t, err, fault.Conflict)
 	_, err = b.CreateProject(ctx, b.who, agent.NewProject{Slug: "abc", Name: ""})
-	wantCode(t, err, fault.Invalid)
+	wantDirFault(t, err, fault.Invalid)
 
 	two, err := b.CreateProject(ctx, b.who, agent.NewProject{Slug: "two", Name: "Two", AllowedSchedulers: []string{"x"}})
 	if err != nil {
@@ -162,11 +162,11 @@ func TestProjectLife(t *testing.T) {
 		t.Fatalf("%+v, %v", stored, err)
 	}
 	_, err = b.UpdateProject(ctx, b.who, "deux", agent.ProjectPatch{Slug: agent.SetTo("shop")})
-	wantCode(t, err, fault.Conflict)
+	wantDirFault(t, err, fault.Conflict)
 	_, err = b.UpdateProject(ctx, b.who, "deux", agent.ProjectPatch{RetentionDays: agent.SetTo(0)})
-	wantCode(t, err, fault.Invalid)
+	wantDirFault(t, err, fault.Invalid)
 	_, err = b.UpdateProject(ctx, b.who, "two", agent.ProjectPatch{})
-	wantCode(t, err, fault.NotFound)
+	wantDirFault(t, err, fault.NotFound)
 	b.wantAudits("project.created", "project.created", "project.updated")
 }
 
@@ -175,9 +175,9 @@ func TestArchiveAndActivate(t *testing.T) {
 	ctx := t.Context()
 	b := newDirBench(t)
 	m, p := b.mint("one")
-	wantCode(t, b.ArchiveProject(ctx, b.who, "shop"), fault.Conflict) // the last active one
-	wantCode(t, b.ArchiveProject(ctx, b.who, "nope"), fault.NotFound)
-	wantCode(t, b.ArchiveProject(ctx, b.who, "NOT A SLUG"), fault.NotFound)
+	wantDirFault(t, b.ArchiveProject(ctx, b.who, "shop"), fault.Conflict) // the last active one
+	wantDirFault(t, b.ArchiveProject(ctx, b.who, "nope"), fault.NotFound)
+	wantDirFault(t, b.ArchiveProject(ctx, b.who, "NOT A SLUG"), fault.NotFound)
 	if _, err := b.CreateProject(ctx, b.who, agent.NewProject{Slug: "two", Name: "Two"}); err != nil {
 		t.Fatal(err)
 	}
@@ -188,20 +188,20 @@ func TestArchiveAndActivate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !woken(w) {
+	if !dirWoken(w) {
 		t.Error("archive woke nobody")
 	}
-	wantCode(t, b.ArchiveProject(ctx, b.who, "two"), fault.Conflict)
+	wantDirFault(t, b.ArchiveProject(ctx, b.who, "two"), fault.Conflict)
 
 	_, err := b.GetProject(ctx, "shop", false)
-	wantCode(t, err, fault.NotFound)
+	wantDirFault(t, err, fault.NotFound)
 	if _, err := b.GetProject(ctx, "shop", true); err != nil {
 		t.Error(err)
 	}
 	_, err = b.UpdateProject(ctx, b.who, "shop", agent.ProjectPatch{Name: agent.SetTo("x")})
-	wantCode(t, err, fault.NotFound)
+	wantDirFault(t, err, fault.NotFound)
 	_, err = b.MintAgent(ctx, b.who, "shop", "two")
-	wantCode(t, err, fault.NotFound)
+	wantDirFault(t, err, fault.NotFound)
 	for archived, want := range map[bool]int{false: 1, true: 2} {
 		if list, err := b.ListProjects(ctx, archived); err != nil || len(list) != want {
 			t.Errorf("list of %d, %v", len(list), err)
@@ -210,14 +210,14 @@ func TestArchiveAndActivate(t *testing.T) {
 
 	// Its agents are refused, and known.
 	id, err := b.Authenticate(ctx, "Bearer "+m.Token.Reveal())
-	wantCode(t, err, fault.ProjectInactive)
+	wantDirFault(t, err, fault.ProjectInactive)
 	if id.Agent.ID != m.Agent.ID || fault.Details(err)["agent_id"] != m.Agent.ID.String() ||
 		fault.Details(err)["project_id"] != b.shop.ID.String() {
 		t.Errorf("identity %+v, details %v", id, fault.Details(err))
 	}
-	wantCode(t, b.CheckAlive(ctx, p.AgentNo), fault.ProjectInactive)
+	wantDirFault(t, b.CheckAlive(ctx, p.AgentNo), fault.ProjectInactive)
 	_, err = b.MarkOnline(ctx, p, agent.Hello{ProtocolVersion: "2"})
-	wantCode(t, err, fault.ProjectInactive)
+	wantDirFault(t, err, fault.ProjectInactive)
 	if err := b.TouchLongPoll(ctx, p); err != nil || b.agent(p).State != agent.Unknown {
 		t.Errorf("touched: %v, %s", err, b.agent(p).State)
 	}
@@ -227,7 +227,7 @@ func TestArchiveAndActivate(t *testing.T) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
-	if !woken(w) {
+	if !dirWoken(w) {
 		t.Error("activation woke nobody")
 	}
 	if _, err := b.Authenticate(ctx, "Bearer "+m.Token.Reveal()); err != nil {
@@ -252,12 +252,12 @@ func TestMintAndRevoke(t *testing.T) {
 		t.Errorf("minted %+v", a)
 	}
 	_, err := b.MintAgent(ctx, b.who, "shop", "one")
-	wantCode(t, err, fault.Conflict)
+	wantDirFault(t, err, fault.Conflict)
 	if fault.Details(err)["name"] != "one" {
 		t.Errorf("details %v", fault.Details(err))
 	}
 	_, err = b.MintAgent(ctx, b.who, "shop", "")
-	wantCode(t, err, fault.Invalid)
+	wantDirFault(t, err, fault.Invalid)
 
 	id, err := b.Authenticate(ctx, "bearer  "+m.Token.Reveal()+" ")
 	if err != nil || id.Agent.ID != m.Agent.ID || id.Project.ID != b.shop.ID {
@@ -265,14 +265,14 @@ func TestMintAndRevoke(t *testing.T) {
 	}
 	for _, bad := range []string{"", "Bearer", "Bearer nope", "Basic " + m.Token.Reveal(), "Bearer " + m.Token.Reveal() + "x"} {
 		_, err := b.Authenticate(ctx, bad)
-		wantCode(t, err, fault.Unauthenticated)
+		wantDirFault(t, err, fault.Unauthenticated)
 	}
 
 	w := b.hub.Watch(agent.AgentKey(p.AgentNo))
 	defer w.Stop()
 	b.online(p, agent.Hello{ProtocolVersion: "2", Framework: "bare"})
-	wantCode(t, b.RevokeAgent(ctx, b.who, "shop", uuid.New()), fault.NotFound)
-	if woken(w) {
+	wantDirFault(t, b.RevokeAgent(ctx, b.who, "shop", uuid.New()), fault.NotFound)
+	if dirWoken(w) {
 		t.Error("woken before the revocation")
 	}
 	for range 2 {
@@ -280,7 +280,7 @@ func TestMintAndRevoke(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !woken(w) {
+	if !dirWoken(w) {
 		t.Error("revocation woke nobody")
 	}
 	if a := b.agent(p); a.State != agent.Offline || a.RevokedAt == nil {
@@ -291,11 +291,11 @@ func TestMintAndRevoke(t *testing.T) {
 		t.Errorf("slots %+v, %v", slots, err)
 	}
 	_, err = b.Authenticate(ctx, "Bearer "+m.Token.Reveal())
-	wantCode(t, err, fault.Unauthenticated)
-	wantCode(t, b.CheckAlive(ctx, p.AgentNo), fault.Unauthenticated)
-	wantCode(t, b.CheckAlive(ctx, 999), fault.Unauthenticated)
+	wantDirFault(t, err, fault.Unauthenticated)
+	wantDirFault(t, b.CheckAlive(ctx, p.AgentNo), fault.Unauthenticated)
+	wantDirFault(t, b.CheckAlive(ctx, 999), fault.Unauthenticated)
 	_, err = b.MarkOnline(ctx, p, agent.Hello{ProtocolVersion: "2"})
-	wantCode(t, err, fault.Unauthenticated)
+	wantDirFault(t, err, fault.Unauthenticated)
 	if err := b.TouchLongPoll(ctx, p); err != nil || b.agent(p).State != agent.Offline {
 		t.Errorf("touched a revoked agent: %v", err)
 	}
@@ -329,7 +329,7 @@ func TestConcurrentMintsOfOneName(t *testing.T) {
 			won++
 			continue
 		}
-		wantCode(t, err, fault.Conflict)
+		wantDirFault(t, err, fault.Conflict)
 	}
 	if won != 1 {
 		t.Errorf("%d mints won", won)
@@ -355,7 +355,7 @@ func TestTokensSurviveRotation(t *testing.T) {
 	b.wantAudits("project.created", "agent.token.minted", "agent.token.minted")
 	b.use(agent.SecretSet{Current: dirMaster("b")}, 30)
 	_, err := b.Authenticate(ctx, "Bearer "+old.Token.Reveal())
-	wantCode(t, err, fault.Unauthenticated)
+	wantDirFault(t, err, fault.Unauthenticated)
 }
 
 func TestSecretsAreNotInTheFile(t *testing.T) {

@@ -219,11 +219,11 @@ func TestPruneStale(t *testing.T) {
 	b.use(agent.SecretSet{Current: dirMaster("a")}, 30)
 	w := b.hub.Watch(agent.AgentKey(old.AgentNo))
 	defer w.Stop()
-	if n, err := b.PruneStale(ctx); n != 1 || err != nil || !woken(w) {
+	if n, err := b.PruneStale(ctx); n != 1 || err != nil || !dirWoken(w) {
 		t.Fatalf("%d, %v", n, err)
 	}
 	_, err := b.Authenticate(ctx, "Bearer "+m.Token.Reveal())
-	wantCode(t, err, fault.Unauthenticated)
+	wantDirFault(t, err, fault.Unauthenticated)
 	if list, err := b.ListAgents(ctx, b.shop.No, false); err != nil || len(list) != 2 {
 		t.Errorf("%d live, %v", len(list), err)
 	}
@@ -280,7 +280,7 @@ func TestAgentHealth(t *testing.T) {
 		t.Errorf("%d samples, %v", len(got), err)
 	}
 	_, err = b.AgentHealth(ctx, b.shop.No, uuid.New())
-	wantCode(t, err, fault.NotFound)
+	wantDirFault(t, err, fault.NotFound)
 	_, err = b.AgentHealth(ctx, b.shop.No+1, p.AgentID)
-	wantCode(t, err, fault.NotFound)
+	wantDirFault(t, err, fault.NotFound)
 }

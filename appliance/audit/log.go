@@ -99,13 +99,23 @@ func (l *Log) last(tx Reader) (no int64, mac []byte, err error) {
 	return 0, genesis[:], nil
 }
 
-// Prune removes at most limit rows that were written before the time, oldest first, in one transaction, and moves the
-// anchor to the last of them. It returns how many went: fewer than limit means that nothing is left to prune.
-func (l *Log) Prune(ctx context.Context, st Store, before time.Time, limit int) (removed int64, err error) {
+// Prune removes the rows that were written before the time, oldest first and at most batch in one transaction, and moves
+// the anchor along. It returns how many went, also beside an error.
+func (l *Log) Prune(ctx context.Context, st Store, before time.Time, batch int) (removed int64, err error) {
+	for {
+		n, err := l.pruneBatch(ctx, st, before, batch)
+		removed += n
+		if err != nil || n < int64(batch) {
+			return removed, err
+		}
+	}
+}
+
+func (l *Log) pruneBatch(ctx context.Context, st Store, before time.Time, batch int) (removed int64, err error) {
 	var any bool
 	err = st.View(ctx, func(tx ReadTx) error {
-		rows, err := tx.AuditRows(0, 1)
-		any = len(rows) > 0 && rows[0].At.Before(before)
+		_, at, err := tx.AuditAt(1)
+		any = !at.IsZero() && at.Before(before)
 		return err
 	})
 	if err != nil || !any {
@@ -113,7 +123,7 @@ func (l *Log) Prune(ctx context.Context, st Store, before time.Time, limit int) 
 	}
 	err = st.Update(ctx, "prune audit", func(tx PruneTx) error {
 		removed = 0
-		no, mac, err := tx.OldestAudits(before, limit)
+		no, mac, err := tx.OldestAudits(before, batch)
 		if err != nil || no == 0 {
 			return err
 		}
