@@ -169,8 +169,8 @@ func (s *scope) keptCommand(ctx context.Context, offline error) (record[commandR
 	return c, offline
 }
 
-// waitFor follows the command until it is finished. The stream is read from the oldest kept transition, so a command that
-// finished before the stream was opened is seen too.
+// waitFor follows the command until it is finished. The row is read again each time the stream has been opened: what
+// happened before that the stream does not tell.
 func (o *options) waitFor(ctx context.Context, s *scope, c record[commandRow], timeout time.Duration) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -179,16 +179,10 @@ func (o *options) waitFor(ctx context.Context, s *scope, c record[commandRow], t
 	if !c.V.terminal() {
 		follow := &stream{
 			client: s.client, path: s.path("commands", "stream"), query: url.Values{"command_id": {c.V.ID}},
-			cursor: "0", follow: true, delay: o.retryDelay, notice: o.out.say,
+			follow: true, delay: o.retryDelay, notice: o.out.say,
+			opened: func(ctx context.Context) error { return s.recheck(ctx, &c) },
 		}
-		err := follow.run(waitCtx, func(rec *streamRecord) error {
-			if rec.Type != "transition" {
-				return s.recheck(waitCtx, &c)
-			}
-			c = rec.Command
-			c.V.Status = rec.Status
-			return stopWhenTerminal(c)
-		})
+		err := follow.run(waitCtx, func(*streamRecord) error { return s.recheck(waitCtx, &c) })
 		if err != nil && waitCtx.Err() == nil {
 			return err
 		}
@@ -196,29 +190,20 @@ func (o *options) waitFor(ctx context.Context, s *scope, c record[commandRow], t
 			return exitf(ExitFailed, "stopped waiting; command %s goes on", c.V.ID)
 		}
 	}
-	// What the row says now, not what it said at some transition. Past the deadline the last known state has to do.
-	var latest record[commandRow]
-	if err := s.get(ctx, s.path("commands", c.V.ID), nil, &latest); err == nil {
-		c = latest
-	}
 	if err := o.showCommand(c, field{"timed_out", !c.V.terminal()}); err != nil {
 		return err
 	}
 	return outcome(c.V, timeout)
 }
 
-// recheck reads the row after a gap, which may have swallowed the last transition.
+// recheck reads the row and ends the stream when the command is finished.
 func (s *scope) recheck(ctx context.Context, c *record[commandRow]) error {
 	var latest record[commandRow]
 	if err := s.get(ctx, s.path("commands", c.V.ID), nil, &latest); err != nil {
 		return err
 	}
 	*c = latest
-	return stopWhenTerminal(latest)
-}
-
-func stopWhenTerminal(c record[commandRow]) error {
-	if c.V.terminal() {
+	if latest.V.terminal() {
 		return errStop
 	}
 	return nil

@@ -99,8 +99,11 @@ func (o *options) showTransition(rec *streamRecord) error {
 	c := rec.Command.V
 	line := o.out.stamp(rec.At) + "  " + shortID(c.ID) + "  " + pad(rec.word(), 11) + "  " + pad(rec.Status, 10) + "  " +
 		oneLine(c.Action+" "+targetText(c))
-	// The row is as it stands now: its error belongs to the last transition only.
-	if msg := text(c.Error); msg != "" && rec.Status == c.Status && c.terminal() {
+	switch msg := text(c.Error); {
+	case text(rec.Detail) != "":
+		line += ": " + cut(oneLine(text(rec.Detail)), 80)
+	case msg != "" && rec.Status == c.Status && c.terminal():
+		// The row is as it stands now: its error belongs to the last transition only.
 		line += ": " + cut(oneLine(msg), 80)
 	}
 	o.out.text("%s", line)

@@ -37,15 +37,15 @@ func (f *fakeServer) routes() {
 	f.projectRoutes(locked, inProject)
 	f.commandRoutes(inProject)
 	handle("GET /projects/{slug}/commands/stream", func(w http.ResponseWriter, r *http.Request) {
-		f.finishOnWatch(r.URL.Query().Get("command_id"))
-		f.stream(w, r, func() []object { return f.transitions }, func(rec object) bool {
+		started := func() { f.finishOnWatch(r.URL.Query().Get("command_id")) }
+		f.stream(w, r, started, func() []object { return f.transitions }, func(rec object) bool {
 			c := rec["command"].(object)
 			id := r.URL.Query().Get("command_id")
 			return (id == "" || c["id"] == id) && matches(rec, r, map[string]string{"status": "status"})
 		})
 	})
 	handle("GET /projects/{slug}/events/stream", func(w http.ResponseWriter, r *http.Request) {
-		f.stream(w, r, func() []object {
+		f.stream(w, r, func() {}, func() []object {
 			recs := []object{}
 			for _, e := range f.events {
 				recs = append(recs, object{"type": "event", "event": e})

@@ -38,6 +38,7 @@ type fakeServer struct {
 	autoResult  string // "completed" or "failed": agents finish what they are issued
 	onWatch     string // the same, once a stream of the command was opened
 	cutAfter    int    // cut the next stream in the middle of the record after this many; 0: do not
+	dropStreams int    // end this many streams as soon as they were opened
 	refuse      *reply // answer of every request
 	auditBroken bool
 	degraded    []string
@@ -219,16 +220,24 @@ func (f *fakeServer) wake() {
 }
 
 // stream serves records as NDJSON from a cursor. list is read under the lock, again after each wake.
-func (f *fakeServer) stream(w http.ResponseWriter, r *http.Request, list func() []object, keep func(object) bool) {
+func (f *fakeServer) stream(w http.ResponseWriter, r *http.Request, started func(), list func() []object, keep func(object) bool) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(200)
 	flush := w.(http.Flusher).Flush
-	flush()
 	f.mu.Lock()
 	cut := f.cutAfter
 	f.cutAfter = 0
+	drop := f.dropStreams > 0
+	if drop {
+		f.dropStreams--
+	}
 	pos, gap := f.startOf(r.URL.Query().Get("cursor"), len(list()))
 	f.mu.Unlock()
+	flush()
+	if drop {
+		panic(http.ErrAbortHandler)
+	}
+	started()
 	if gap != "" {
 		writeRecord(w, object{"type": "gap", "cursor": f.cursor(0), "reason": gap})
 	}

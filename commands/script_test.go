@@ -173,6 +173,8 @@ func scriptFake(ts *testscript.TestScript, _ bool, args []string) {
 		f.wake()
 	case "cut-after":
 		f.cutAfter, _ = strconv.Atoi(args[1])
+	case "drop-streams":
+		f.dropStreams, _ = strconv.Atoi(args[1])
 	case "epoch":
 		f.epoch = args[1]
 	case "break-audit":

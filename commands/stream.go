@@ -36,6 +36,7 @@ type streamRecord struct {
 	At      *time.Time         `json:"at"`
 	Event   json.RawMessage    `json:"event"` // transition: a word; event: the event
 	Status  string             `json:"status"`
+	Detail  *string            `json:"detail"`
 	Command record[commandRow] `json:"command"`
 	Reason  string             `json:"reason"`
 	raw     []byte
@@ -53,6 +54,9 @@ type stream struct {
 	cursor string
 	follow bool
 	delay  time.Duration // first pause before reconnecting
+	// opened is called after each connect, when the server has settled where the stream starts; nil: nothing to do. What
+	// it reads of the server's state covers all that comes before that place.
+	opened func(ctx context.Context) error
 	notice func(format string, args ...any)
 }
 
@@ -114,7 +118,7 @@ var errSilent = errors.New("no heartbeat from the server")
 func (s *stream) once(ctx context.Context, handle func(*streamRecord) error) (connected bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(s.client.timeout, func() { cancel(errAnswerTimeout) })
+	watchdog := time.AfterFunc(max(s.client.timeout, streamSilence), func() { cancel(errAnswerTimeout) })
 	defer watchdog.Stop()
 
 	query := url.Values{}
@@ -136,6 +140,11 @@ func (s *stream) once(ctx context.Context, handle func(*streamRecord) error) (co
 			return false, s.client.transportError(ctx, readErr)
 		}
 		return false, decodeError(resp, body)
+	}
+	if s.opened != nil {
+		if err := s.opened(ctx); err != nil {
+			return true, err
+		}
 	}
 	reader := bufio.NewReaderSize(resp.Body, 64<<10)
 	for {
