@@ -225,7 +225,7 @@ func TestPruneKeepsTheChain(t *testing.T) {
 	ctx := context.Background()
 	b := newBook(t)
 	b.fill(10)
-	before := start.Add(6 * time.Second) // rows 1..6
+	before := start.Add(6 * time.Second)            // rows 1..6
 	total, err := b.log.Prune(ctx, b.st, before, 4) // two slices
 	if err != nil {
 		t.Fatal(err)

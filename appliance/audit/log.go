@@ -102,6 +102,7 @@ func (l *Log) last(tx Reader) (no int64, mac []byte, err error) {
 // Prune removes the rows that were written before the time, oldest first and at most batch in one transaction, and moves
 // the anchor along. It returns how many went, also beside an error.
 func (l *Log) Prune(ctx context.Context, st Store, before time.Time, batch int) (removed int64, err error) {
+	batch = max(batch, 1)
 	for {
 		n, err := l.pruneBatch(ctx, st, before, batch)
 		removed += n
