@@ -24,6 +24,7 @@ import (
 	"signalbox/store"
 	"signalbox/transport"
 	"signalbox/transport/agentconn"
+	"signalbox/transport/api"
 	"signalbox/transport/session"
 )
 
@@ -72,6 +73,7 @@ type Appliance struct {
 	sessions  *session.Group
 	websocket *agentconn.WebSocket
 	longpoll  *agentconn.LongPoll
+	api       *api.API
 	refusals  *transport.RefusalWindow
 
 	allowAgent, allowAPI *transport.Networks

@@ -2,7 +2,6 @@ package appliance
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -14,9 +13,7 @@ import (
 	"signalbox/store"
 	"signalbox/transport"
 	"signalbox/transport/agentconn"
-	"signalbox/transport/api"
 	"signalbox/transport/session"
-	"signalbox/transport/wire"
 )
 
 // presence joins the sessions of both transports: WebSocket first, for it is what takes a command soonest.
@@ -38,7 +35,7 @@ func (a *Appliance) buildDomain(context.Context) (err error) {
 	a.auditDB = store.Bind[audit.PruneTx, audit.ReadTx](a.db)
 	a.directory = agent.NewDirectory(store.Bind[agent.DirectoryTx, agent.DirectoryReadTx](a.db), a.master, a.auditLog, a.hub,
 		agent.DirectoryOptions{OfflineTimeout: g.OfflineTimeout.Std(), StalePruneDays: g.StalePruneDays,
-			Trouble: func(op string, err error) { a.log.Warn().Err(err).Str("op", op).Msg("minor write failed") }})
+			Trouble: a.metrics.trouble})
 	a.commands = agent.NewCommands(store.Bind[agent.CommandTx, agent.CommandReadTx](a.db), presence{a}, a.auditLog, a.hub,
 		agent.CommandOptions{Timeout: g.CommandTimeout.Std(), RedispatchWindow: g.RedispatchWindow.Std(),
 			RedispatchMinInterval: g.RedispatchMinInterval.Std(), Clock: a.clock, PurgeToken: a.purgeToken, Observer: a.metrics})
@@ -47,8 +44,9 @@ func (a *Appliance) buildDomain(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.records = agent.NewRecords(store.Bind[agent.RecordsTx, agent.RecordsReadTx](a.db), agent.RecordsOptions{})
-	return nil
+	a.records, err = agent.NewRecords(store.Bind[agent.RecordsTx, agent.RecordsReadTx](a.db),
+		agent.RecordsOptions{RetentionDays: g.EventRetentionDays, Clock: a.clock})
+	return err
 }
 
 func (a *Appliance) projectSecret(project uuid.UUID) secret.Bytes {
@@ -93,7 +91,7 @@ func (a *Appliance) buildTransport(context.Context) (err error) {
 		FirstFrame: g.WSFirstFrameTimeout.Std(), PerAgentCap: g.WSPerAgentCap, IngestQueue: g.WSIngestQueue,
 		ProjectSecret: a.projectSecret})
 	a.longpoll = agentconn.NewLongPoll(gate, services, agentconn.LongPollOptions{
-		Limits:        agentconn.LPLimits{PerAgent: g.LongpollSessionsPerAgent, Total: g.LongpollSessions, Idle: g.LongpollSessionIdle.Std()},
+		Limits:        agentconn.LPLimits{PerAgent: g.LongPollSessionsPerAgent, Total: g.LongPollSessions, Idle: g.LongPollSessionIdle.Std()},
 		ProjectSecret: a.projectSecret})
 	a.api = a.newAPI(bulk)
 	return nil
@@ -137,6 +135,3 @@ func (a *Appliance) adminRoutes() *http.ServeMux {
 	a.api.Routes(mux)
 	return mux
 }
-
-var _ = fmt.Sprint
-var _ = wire.Version

@@ -67,10 +67,15 @@ type Limits struct {
 type Hooks struct {
 	// Queued runs on the caller's goroutine when its write is in the queue.
 	Queued func(op string)
+	// Viewed runs on the caller's goroutine when its read is over.
+	Viewed func()
 	// BeforeCommit runs with the number of callers about to be committed; an error fails them all, nothing applied.
 	BeforeCommit func(callers int) error
 	// AfterCommitBeforeReply runs when COMMIT succeeded and nobody knows yet; an error becomes OutcomeUnknown.
 	AfterCommitBeforeReply func(callers int) error
+	// Checkpointed runs on the checkpointer's goroutine after each checkpoint: PASSIVE or TRUNCATE; complete, partial
+	// or failed.
+	Checkpointed func(mode, result string)
 	// BeforeMigrationCommit runs inside the transaction of the migration to version.
 	BeforeMigrationCommit func(version int) error
 	// AfterMigrationCommit runs when the migration to version is durable.
@@ -114,6 +119,7 @@ type DB struct {
 	check   *checkpointer
 	metrics *metrics
 	epoch   string
+	version int // of the schema
 
 	closeOnce sync.Once
 	closeErr  error
@@ -172,7 +178,11 @@ func Open(ctx context.Context, o Options) (db *DB, err error) {
 	if err := up.run(ctx, state); err != nil {
 		return nil, err
 	}
-	return start(ctx, o, c, lock)
+	if db, err = start(ctx, o, c, lock); err != nil {
+		return nil, err
+	}
+	db.version = scripts.version()
+	return db, nil
 }
 
 // start builds the running DB on a file that is current.
@@ -219,6 +229,9 @@ func (db *DB) Update(ctx context.Context, op string, fn func(*Tx) error) error {
 // Epoch identifies this numbering of rows: 32 hex digits, made with the file. A restored backup gets a new one, so
 // positions handed out before are recognised as foreign.
 func (db *DB) Epoch() string { return db.epoch }
+
+// SchemaVersion returns the version of the schema, which is that of this program: Open has migrated the file to it.
+func (db *DB) SchemaVersion() int { return db.version }
 
 // Path is the absolute path of the database file.
 func (db *DB) Path() string { return db.path }

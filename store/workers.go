@@ -83,6 +83,12 @@ func (r *reader) ListWorkers(projectNo int64, limit int) ([]agent.Worker, error)
 	return out, rows.Err()
 }
 
+// CountWorkersOnline counts over all projects.
+func (r *reader) CountWorkersOnline() (n int, err error) {
+	err = r.QueryRow(`SELECT count(*) FROM workers WHERE state = 'online'`).Scan(&n)
+	return n, err
+}
+
 // GetWorker finds a worker of the project.
 func (r *reader) GetWorker(projectNo int64, id uuid.UUID) (agent.Worker, error) {
 	return scanWorker(r.QueryRow(sqlWorkerSelect+` AND w.id = ?`, projectNo, id))

@@ -44,6 +44,22 @@ func LoadCertificates(certFile, keyFile string, c clock.Clock, log zerolog.Logge
 	return t, nil
 }
 
+// Use changes to other files, or reads the same ones again. On error the pair before stays in use, and so do its files.
+func (t *Certificates) Use(certFile, keyFile string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := [2]string{t.certFile, t.keyFile}
+	t.certFile, t.keyFile = certFile, keyFile
+	stamp, err := t.stamps()
+	if err == nil {
+		err = t.load(stamp)
+	}
+	if err != nil {
+		t.certFile, t.keyFile = before[0], before[1]
+	}
+	return err
+}
+
 // Reload reads the files now. On error the pair before stays in use.
 func (t *Certificates) Reload() error {
 	t.mu.Lock()

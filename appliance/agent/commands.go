@@ -39,11 +39,11 @@ type AuditAppender interface {
 // CommandObserver counts what commands do. Methods are called after the commit and must not block.
 type CommandObserver interface {
 	// CommandIssued counts new commands.
-	CommandIssued(action string)
+	CommandIssued(project uuid.UUID, action string)
 	// CommandClaimed counts hand-overs; redelivery is true for every one but the first.
 	CommandClaimed(t Transport, redelivery bool)
 	// CommandEnded counts commands that became terminal.
-	CommandEnded(status Status)
+	CommandEnded(project uuid.UUID, action string, status Status)
 	// CommandLateResult counts results for commands that were terminal already, by the command's status.
 	CommandLateResult(status Status)
 }
@@ -84,10 +84,10 @@ func NewCommands(st Store[CommandTx, CommandReadTx], presence Presence, log Audi
 
 type countNothing struct{}
 
-func (countNothing) CommandIssued(string)           {}
-func (countNothing) CommandClaimed(Transport, bool) {}
-func (countNothing) CommandEnded(Status)            {}
-func (countNothing) CommandLateResult(Status)       {}
+func (countNothing) CommandIssued(uuid.UUID, string)        {}
+func (countNothing) CommandClaimed(Transport, bool)         {}
+func (countNothing) CommandEnded(uuid.UUID, string, Status) {}
+func (countNothing) CommandLateResult(Status)               {}
 
 // FrameTimeoutSeconds is the timeout_seconds of a command frame: the setting, at most 3600, at least 1.
 func (c *Commands) FrameTimeoutSeconds() int {
@@ -124,7 +124,7 @@ func (c *Commands) record(tx CommandTx, cmd Command, event string, detail *strin
 			c.hub.Wake(AgentKey(agentNo))
 			c.deadlineSet(deadline)
 		case status.Terminal():
-			c.opts.Observer.CommandEnded(status)
+			c.opts.Observer.CommandEnded(cmd.ProjectID, cmd.Action, status)
 		}
 	})
 	return nil

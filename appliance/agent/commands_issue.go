@@ -135,7 +135,7 @@ func (c *Commands) issue(tx CommandTx, p Principal, d *draft, target CommandAgen
 	if err := c.record(tx, cmd, EventIssued, nil); err != nil {
 		return Issued{}, err
 	}
-	tx.AfterCommit(func() { c.opts.Observer.CommandIssued(cmd.Action) })
+	tx.AfterCommit(func() { c.opts.Observer.CommandIssued(cmd.ProjectID, cmd.Action) })
 	return Issued{Command: cmd}, nil
 }
 

@@ -120,6 +120,8 @@ type RecordsReadTx interface {
 	TasksOfRoot(projectNo int64, engine, rootID string, limit int) ([]TaskNode, error)
 	ListWorkers(projectNo int64, limit int) ([]Worker, error)
 	GetWorker(projectNo int64, id uuid.UUID) (Worker, error)
+	// CountWorkersOnline counts over all projects.
+	CountWorkersOnline() (int, error)
 	ListQueues(projectNo int64, limit int) ([]Queue, error)
 	Retention() ([]ProjectRetention, error)
 	EventsExpired(projectNo int64, cutoff time.Time) (bool, error)
@@ -274,6 +276,15 @@ func (r *Records) ListWorkers(ctx context.Context, projectNo int64) (workers []W
 		return err
 	})
 	return workers, err
+}
+
+// CountWorkersOnline counts the online workers of all projects.
+func (r *Records) CountWorkersOnline(ctx context.Context) (n int, err error) {
+	err = r.st.View(ctx, func(tx RecordsReadTx) (err error) {
+		n, err = tx.CountWorkersOnline()
+		return err
+	})
+	return n, err
 }
 
 // GetWorker finds a worker of the project; NotFound when there is none.

@@ -24,7 +24,9 @@ const feedRetry = time.Second
 type feeds struct {
 	ws   *WebSocket
 	hub  *wake.Hub
-	stop chan struct{} // closed when nothing is to be retried any more
+	stop func()          // ends retries
+	over <-chan struct{} // closed by stop
+	wg   sync.WaitGroup  // of the looks under way
 
 	mu     sync.Mutex
 	agents map[int64]*feed
@@ -44,7 +46,8 @@ type feed struct {
 }
 
 func newFeeds(ws *WebSocket, hub *wake.Hub) *feeds {
-	return &feeds{ws: ws, hub: hub, stop: make(chan struct{}), agents: map[int64]*feed{}}
+	over := make(chan struct{})
+	return &feeds{ws: ws, hub: hub, over: over, stop: sync.OnceFunc(func() { close(over) }), agents: map[int64]*feed{}}
 }
 
 // enter counts a session in.
@@ -71,6 +74,12 @@ func (f *feeds) leave(p agent.Peer) {
 	}
 }
 
+// close ends retries and waits for the looks that are under way. Every session must have left, so no new one begins.
+func (f *feeds) close() {
+	f.stop()
+	f.wg.Wait()
+}
+
 // kick makes the agent's feed look, if it has one.
 func (f *feeds) kick(agentNo int64) {
 	f.mu.Lock()
@@ -90,7 +99,7 @@ func (a *feed) kick() {
 		return
 	}
 	a.running = true
-	go a.run()
+	a.feeds.wg.Go(a.run)
 }
 
 func (a *feed) run() {
@@ -116,7 +125,7 @@ func (a *feed) pause() bool {
 	defer t.Stop()
 	select {
 	case <-t.C():
-	case <-a.feeds.stop:
+	case <-a.feeds.over:
 		return false
 	}
 	return len(a.feeds.ws.slots.newestFirst(a.id)) > 0

@@ -265,3 +265,6 @@ func domainHello(h *wire.Hello) agent.Hello {
 	}
 	return out
 }
+
+// Close ends what goes on beside the sessions. Drain the session group first.
+func (w *WebSocket) Close() { w.feeds.close() }
