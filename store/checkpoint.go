@@ -29,6 +29,7 @@ type checkpointer struct {
 	log     zerolog.Logger
 	metrics *metrics
 	commits *atomic.Int64
+	hook    func(mode, result string)
 
 	asleep   atomic.Bool
 	wake     chan struct{}
@@ -43,7 +44,7 @@ func newCheckpointer(ctx context.Context, o Options, w *writer, m *metrics) (*ch
 		return nil, err
 	}
 	p := &checkpointer{
-		conn: c, wal: o.Path + "-wal", limits: o.Limits, clock: o.Upkeep, log: o.Log, metrics: m, commits: &w.commits,
+		conn: c, wal: o.Path + "-wal", limits: o.Limits, clock: o.Upkeep, log: o.Log, metrics: m, commits: &w.commits, hook: o.Hooks.Checkpointed,
 		wake: make(chan struct{}, 1), requests: make(chan chan error), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 	w.onCommit = p.notify
@@ -172,6 +173,9 @@ func (p *checkpointer) pragma(mode string) error {
 		result = "partial"
 	}
 	p.metrics.checkpoints.WithLabelValues(mode, result).Inc()
+	if p.hook != nil {
+		p.hook(mode, result)
+	}
 	return err
 }
 

@@ -120,6 +120,7 @@ type DB struct {
 	metrics *metrics
 	epoch   string
 	version int // of the schema
+	viewed  func()
 
 	closeOnce sync.Once
 	closeErr  error
@@ -191,7 +192,7 @@ func start(ctx context.Context, o Options, c *conn, lock *fileLock) (*DB, error)
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{path: o.Path, clock: o.Clock, log: o.Log, lock: lock, epoch: epoch}
+	db := &DB{path: o.Path, clock: o.Clock, log: o.Log, lock: lock, epoch: epoch, viewed: o.Hooks.Viewed}
 	w, err := newWriter(c, &o)
 	if err != nil {
 		return nil, err

@@ -121,11 +121,13 @@ func normaliseSQL(text string) string {
 		case c == '\'' || c == '"' || c == '`':
 			end := endOfQuoted(text, i)
 			tok := text[i:end]
-			if c != '\'' && isPlainName(tok[1:max(len(tok)-1, 1)]) {
+			plain := c != '\'' && isPlainName(tok[1:max(len(tok)-1, 1)])
+			if plain { // without its quotes the name needs a space on both sides
 				tok = tok[1 : len(tok)-1]
 				space = true
 			}
 			emit(tok)
+			space = plain
 			i = end
 		default:
 			emit(text[i : i+1])
