@@ -11,25 +11,14 @@ import (
 	"signalbox/appliance/agent"
 )
 
-const sqlTaskHead = `SELECT task_no, name, state, priority, received_at, started_at, finished_at FROM tasks
-WHERE project_no = ? AND engine = ? AND task_id = ?`
+const sqlTaskHead = `SELECT name, state, priority, received_at, started_at, finished_at FROM tasks WHERE task_no = ?`
 
-// TaskHead reads what the projection needs; the zero TaskHead when there is no such task.
-func (r *reader) TaskHead(projectNo int64, engine, taskID string) (h agent.TaskHead, err error) {
-	rows, err := r.Query(sqlTaskHead, projectNo, engine, taskID)
-	if err != nil {
-		return h, err
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		return h, rows.Err()
-	}
+// TaskHead reads what the projection needs of a stored task.
+func (r *reader) TaskHead(taskNo int64) (h agent.TaskHead, err error) {
 	var received, started, finished sql.NullInt64
-	if err := rows.Scan(&h.No, &h.Name, &h.State, &h.Priority, &received, &started, &finished); err != nil {
-		return h, err
-	}
+	err = r.QueryRow(sqlTaskHead, taskNo).Scan(&h.Name, &h.State, &h.Priority, &received, &started, &finished)
 	h.ReceivedAt, h.StartedAt, h.FinishedAt = optionalTime(received), optionalTime(started), optionalTime(finished)
-	return h, nil
+	return h, err
 }
 
 const sqlTaskNo = `SELECT task_no FROM tasks WHERE project_no = ? AND engine = ? AND task_id = ?`

@@ -117,29 +117,16 @@ func (w *ingest) events(j *job) error {
 // event stores one event and, when it is new, applies what it says. A replay says nothing that its first copy did not.
 func (w *ingest) event(ev *ingestEvent) (added bool, err error) {
 	var row *taskRow
-	no := int64(0)
-	if ev.TaskID != "" {
-		if row, err = w.task(ev); err != nil {
-			return false, err
-		}
-		no = row.task.No
-		if no == 0 && ev.known {
-			// The row is written at the end, with all that this transaction's events say. Its number is taken now,
-			// for the event to carry, and kept only if the event is new.
-			if no, err = w.freeTaskNo(); err != nil {
-				return false, err
-			}
-		}
+	if ev.TaskID == "" {
+		added, err = w.tx.InsertEvent(&ev.NewEvent)
+	} else {
+		row, added, err = w.eventOfTask(ev)
 	}
-	ev.TaskNo = no
-	if added, err = w.tx.InsertEvent(&ev.NewEvent); err != nil || !added {
+	if err != nil || !added {
 		return false, err
 	}
 	w.counts[countKey{ev.Engine, ev.Kind}]++
 	if row != nil && ev.known {
-		if row.task.No == 0 {
-			w.create(row, ev, no)
-		}
 		var set TaskFields
 		row.task, set = ProjectTask(row.task, ev.task, w.now)
 		row.set |= set
@@ -149,21 +136,50 @@ func (w *ingest) event(ev *ingestEvent) (added bool, err error) {
 	return true, nil
 }
 
-// task returns the row of the event's task, read once per transaction.
-func (w *ingest) task(ev *ingestEvent) (*taskRow, error) {
+// eventOfTask stores an event that names a task, and returns the task's row: nil for an unknown kind without one. The
+// first event of a task in a transaction finds the task while it is inserted, so that a replay costs one statement.
+func (w *ingest) eventOfTask(ev *ingestEvent) (row *taskRow, added bool, err error) {
 	key := taskKey{ev.Engine, ev.TaskID}
-	if row := w.tasks[key]; row != nil {
-		return row, nil
+	if row = w.tasks[key]; row != nil {
+		ev.TaskNo = row.task.No
+		added, err = w.tx.InsertEvent(&ev.NewEvent)
+		return row, added, err
 	}
-	h, err := w.tx.TaskHead(ev.ProjectNo, ev.Engine, ev.TaskID)
+	if ev.known {
+		// The row of a new task is written at the end, with all that this transaction's events say. Its number is
+		// needed now, for the event to carry, and is used up only if the event is new.
+		if ev.TaskNo, err = w.freeTaskNo(); err != nil {
+			return nil, false, err
+		}
+	}
+	no, added, err := w.tx.InsertEventOfTask(&ev.NewEvent)
+	if err != nil || !added || no == 0 {
+		return nil, added, err
+	}
+	if no == ev.TaskNo {
+		row = w.newTask(ev)
+	} else if row, err = w.storedTask(ev, no); err != nil {
+		return nil, false, err
+	}
+	w.tasks[key] = row
+	w.order = append(w.order, row)
+	return row, true, nil
+}
+
+func (w *ingest) storedTask(ev *ingestEvent, no int64) (*taskRow, error) {
+	h, err := w.tx.TaskHead(no)
 	if err != nil {
 		return nil, err
 	}
-	row := &taskRow{task: Task{No: h.No, Engine: ev.Engine, TaskID: ev.TaskID, Name: h.Name, State: h.State,
-		Priority: h.Priority, ReceivedAt: h.ReceivedAt, StartedAt: h.StartedAt, FinishedAt: h.FinishedAt}}
-	w.tasks[key] = row
-	w.order = append(w.order, row)
-	return row, nil
+	return &taskRow{task: Task{No: no, Engine: ev.Engine, TaskID: ev.TaskID, Name: h.Name, State: h.State,
+		Priority: h.Priority, ReceivedAt: h.ReceivedAt, StartedAt: h.StartedAt, FinishedAt: h.FinishedAt}}, nil
+}
+
+func (w *ingest) newTask(ev *ingestEvent) *taskRow {
+	w.nextNo++
+	t := NewTask(ev.task)
+	t.No, t.ID, t.Engine, t.TaskID, t.CreatedAt = ev.TaskNo, w.r.taskID.next(w.now), ev.Engine, ev.TaskID, w.now
+	return &taskRow{task: t, isNew: true}
 }
 
 func (w *ingest) freeTaskNo() (int64, error) {
@@ -174,13 +190,6 @@ func (w *ingest) freeTaskNo() (int64, error) {
 		}
 	}
 	return w.nextNo, nil
-}
-
-func (w *ingest) create(row *taskRow, ev *ingestEvent, no int64) {
-	t := NewTask(ev.task)
-	t.No, t.ID, t.Engine, t.TaskID, t.CreatedAt = no, w.r.taskID.next(w.now), ev.Engine, ev.TaskID, w.now
-	row.task, row.isNew = t, true
-	w.nextNo++
 }
 
 func (w *ingest) noteEnd(row *taskRow, ev *ingestEvent) {

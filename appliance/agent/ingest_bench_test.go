@@ -21,7 +21,7 @@ const (
 	benchCommit  = 2000 // event rows in one commit of the raw insert
 	benchTasks   = 4000 // of three events each
 	// benchLag is how many tasks lie between the events of one task: most of them arrive in different transactions.
-	benchLag = 60
+	benchLag = 600
 )
 
 type benchEvent struct {

@@ -59,7 +59,6 @@ type WorkerTouch struct {
 
 // TaskHead is what the projection has to know of a stored task.
 type TaskHead struct {
-	No         int64 // 0: there is no such task
 	Name       string
 	State      string
 	Priority   string
@@ -86,8 +85,11 @@ type RouterTx interface {
 
 	// InsertEvent stores an event and its position unless one of the same identity is stored already.
 	InsertEvent(e *NewEvent) (added bool, err error)
-	// TaskHead reads what the projection needs; the zero TaskHead when there is no such task.
-	TaskHead(projectNo int64, engine, taskID string) (TaskHead, error)
+	// InsertEventOfTask stores an event of a task that may exist: the event gets the number of the task, or e.TaskNo when
+	// there is none (0: no number). It returns the number that was stored, 0 for none.
+	InsertEventOfTask(e *NewEvent) (taskNo int64, added bool, err error)
+	// TaskHead reads what the projection needs of a stored task.
+	TaskHead(taskNo int64) (TaskHead, error)
 	// NextTaskNo is the number that the next new task gets.
 	NextTaskNo() (int64, error)
 	// InsertTask stores a task under t.No.
@@ -115,8 +117,8 @@ type ResultApplier interface {
 	ApplyResult(tx CommandTx, p Peer, frameID string, payload rawjson.Value) error
 }
 
-// Observer is told what was committed, for metrics and logs. Its methods must not block; they run on the goroutine that
-// called Dispatch.
+// Observer is told what was committed, for metrics and logs. Its methods must not block and are called
+// from several goroutines at once: those that called Dispatch.
 type Observer interface {
 	// EventsStored counts new events of one engine and kind.
 	EventsStored(project uuid.UUID, engine, kind string, n int)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ func (a *applier) ApplyResult(_ agent.CommandTx, _ agent.Peer, id string, _ rawj
 
 // observed records what the Router reported.
 type observed struct {
+	mu      sync.Mutex
 	stored  map[string]int
 	ended   []string
 	depths  []string
@@ -50,9 +52,13 @@ type observed struct {
 }
 
 func (o *observed) EventsStored(_ uuid.UUID, engine, kind string, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.stored[engine+" "+kind] += n
 }
 func (o *observed) TaskEnded(_ uuid.UUID, name, kind string, runtime time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.ended = append(o.ended, fmt.Sprint(name, " ", kind, " ", runtime))
 }
 func (o *observed) QueueDepth(_ uuid.UUID, engine, queue string, depth int64) {
