@@ -26,6 +26,7 @@ type Config struct {
 	TLS           *tls.Config  // nil for the system's roots
 	Client        *http.Client // long-poll: shared by many agents to share connections; nil makes one
 	Now           func() time.Time
+	Header        http.Header // added to every request
 
 	// What a WebSocket hello reports.
 	WorkerID     string // "" is the legacy slot

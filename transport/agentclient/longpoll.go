@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -179,6 +180,7 @@ func (l *LP) get(ctx context.Context, wait time.Duration, limit int) (http.Heade
 
 // do adds the headers that the agent sends on every request.
 func (l *LP) do(req *http.Request) (http.Header, []byte, error) {
+	maps.Copy(req.Header, l.cfg.Header)
 	req.Header.Set("Authorization", "Bearer "+l.cfg.Token.Reveal())
 	if l.Nonce != "" {
 		req.Header.Set(headerNonce, l.Nonce)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -54,7 +55,9 @@ func DialWS(ctx context.Context, cfg Config) (*WS, error) {
 func OpenWS(ctx context.Context, cfg Config) (*WS, error) {
 	dialer := websocket.Dialer{HandshakeTimeout: helloTimeout, TLSClientConfig: cfg.TLS, WriteBufferPool: writeBuffers,
 		ReadBufferSize: 1 << 10, WriteBufferSize: 4 << 10}
-	header := http.Header{"Authorization": {"Bearer " + cfg.Token.Reveal()}}
+	header := http.Header{}
+	maps.Copy(header, cfg.Header)
+	header.Set("Authorization", "Bearer "+cfg.Token.Reveal())
 	url := "ws" + strings.TrimPrefix(cfg.base(), "http") + "/ws/agent"
 	conn, resp, err := dialer.DialContext(ctx, url, header)
 	if err != nil {
@@ -222,6 +225,9 @@ func (w *WS) Deadline(t time.Time) {
 	_ = w.conn.SetReadDeadline(t)
 	_ = w.conn.SetWriteDeadline(t)
 }
+
+// Conn is the socket below, for those who look at control frames or send what no agent would.
+func (w *WS) Conn() *websocket.Conn { return w.conn }
 
 // Close says goodbye and closes the socket.
 func (w *WS) Close() error {
