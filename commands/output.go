@@ -117,11 +117,11 @@ func writeTable(out io.Writer, header []string, rows [][]string) error {
 	return nil
 }
 
-// facts writes "name: value" lines with the values aligned. Empty values are left out.
+// facts writes "name: value" lines with the values aligned. Empty values and absent times are left out.
 func (p *printer) facts(pairs ...[2]string) error {
 	rows := make([][]string, 0, len(pairs))
 	for _, pair := range pairs {
-		if pair[1] != "" {
+		if pair[1] != "" && pair[1] != "-" {
 			rows = append(rows, []string{pair[0] + ":", pair[1]})
 		}
 	}

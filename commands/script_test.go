@@ -1,9 +1,12 @@
 package commands
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,22 +21,72 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestScripts runs testdata/script: what holds against any server. `signalbox ARG…` must exit with 0,
+// TestScripts runs testdata/script, what holds against any server, against the fake. `signalbox ARG…` must exit with 0,
 // `exits CODE ARG…` with the code.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	runScripts(t, "testdata/script")
+	runScripts(t, "testdata/script", startFake)
+}
+
+// TestScriptsAgainstTheAppliance runs the same scripts against the real one: it keeps the fake honest.
+func TestScriptsAgainstTheAppliance(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "testdata/script", startAppliance)
 }
 
 // TestFakeScripts runs testdata/fake: scripts that steer the fake with `fake VERB…`.
 func TestFakeScripts(t *testing.T) {
 	t.Parallel()
-	runScripts(t, "testdata/fake")
+	runScripts(t, "testdata/fake", startFake)
 }
 
 type fakeKey struct{}
 
-func runScripts(t *testing.T, dir string) {
+// startFake serves the fake on the data directory's socket and on a port.
+func startFake(env *testscript.Env, data string) (url string, err error) {
+	f := newFakeServer()
+	url = f.listen(env.T().(testing.TB), data)
+	env.Values[fakeKey{}] = f
+	if err := os.WriteFile(filepath.Join(data, "admin.key"), []byte(fakeAdminKey+"\n"), 0o600); err != nil {
+		return "", err
+	}
+	return url, os.WriteFile(filepath.Join(data, "addresses.json"), []byte(`{"http":"`+url+`"}`), 0o600)
+}
+
+// startAppliance runs `serve` in this process and waits for what it says when it is ready.
+func startAppliance(env *testscript.Env, data string) (url string, err error) {
+	schema, err := os.ReadFile("../schema.sql")
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	out, in := io.Pipe()
+	var talk bytes.Buffer
+	done := make(chan int, 1)
+	go func() {
+		opts := newOptions(Stdio{In: strings.NewReader(""), Out: in, Err: &talk, Env: []string{"SIGNALBOX_DATA_DIR=" + data}},
+			Assets{Schema: string(schema), Version: "1.2.3"})
+		code := opts.execute(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--log-level", "warn"})
+		_ = in.Close()
+		done <- code
+	}()
+	env.Defer(func() {
+		cancel()
+		if code := <-done; code != ExitOK {
+			env.T().Fatal("serve ended with exit code", code, talk.String())
+		}
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), "Signalbox is ready at "); ok {
+			go func() { _, _ = io.Copy(io.Discard, out) }()
+			return rest, nil
+		}
+	}
+	return "", errors.New("serve never became ready")
+}
+
+func runScripts(t *testing.T, dir string, start func(env *testscript.Env, data string) (url string, err error)) {
 	testscript.Run(t, testscript.Params{
 		Dir: dir,
 		Setup: func(env *testscript.Env) error {
@@ -43,16 +96,18 @@ func runScripts(t *testing.T, dir string) {
 				return err
 			}
 			env.Defer(func() { _ = os.RemoveAll(data) })
-			f := newFakeServer()
-			url := f.listen(env.T().(testing.TB), data)
-			env.Values[fakeKey{}] = f
+			url, err := start(env, data)
+			if err != nil {
+				return err
+			}
 			env.Setenv("SIGNALBOX_DATA_DIR", data)
 			env.Setenv("DATA", data)
 			env.Setenv("URL", url)
-			if err := os.WriteFile(filepath.Join(data, "addresses.json"), []byte(`{"http":"`+url+`"}`), 0o600); err != nil {
+			key, err := os.ReadFile(filepath.Join(data, "admin.key"))
+			if err != nil {
 				return err
 			}
-			return os.WriteFile(filepath.Join(env.WorkDir, "admin.key"), []byte(fakeAdminKey+"\n"), 0o600)
+			return os.WriteFile(filepath.Join(env.WorkDir, "admin.key"), key, 0o600)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"signalbox": func(ts *testscript.TestScript, _ bool, args []string) { scriptExit(ts, ExitOK, args) },
@@ -123,7 +178,7 @@ func scriptNDJSON(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // scriptCapture sets a variable: `capture NAME stdout|stderr FIELD`, where FIELD is a path like command.id into the JSON,
-// or "after PREFIX" for the rest of the line that starts so.
+// or "after PREFIX" for the rest of the line that starts so. A number after FIELD keeps that many characters.
 func scriptCapture(ts *testscript.TestScript, _ bool, args []string) {
 	text := ts.ReadFile(args[1])
 	if args[2] == "after" {
@@ -147,6 +202,11 @@ func scriptCapture(ts *testscript.TestScript, _ bool, args []string) {
 	word, ok := value.(string)
 	if !ok {
 		ts.Fatalf("field %s is no text: %v", args[2], value)
+	}
+	if len(args) > 3 {
+		n, err := strconv.Atoi(args[3])
+		ts.Check(err)
+		word = word[:n]
 	}
 	ts.Setenv(args[0], word)
 }
