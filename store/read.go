@@ -89,6 +89,9 @@ func (db *DB) View(ctx context.Context, fn func(*ReadTx) error) error {
 		}
 		db.readers.slots <- c
 		db.metrics.views.Observe(time.Since(start).Seconds())
+		if db.viewed != nil {
+			db.viewed()
+		}
 	}()
 	if _, err := c.exec("BEGIN DEFERRED"); err != nil {
 		return db.noticeFatal(fmt.Errorf("begin view: %w", mapError(err)))
