@@ -38,6 +38,7 @@ type Options struct {
 type API struct {
 	Services
 	opts    Options
+	epoch   string        // as cursors carry it
 	streams chan struct{} // one token per stream or export
 	verify  sync.Mutex    // one audit verification at a time
 }
@@ -56,8 +57,7 @@ func New(s Services, o Options) *API {
 	if o.Clock == nil {
 		o.Clock = clock.System()
 	}
-	o.Epoch = o.Epoch[:min(len(o.Epoch), epochLen)]
-	return &API{Services: s, opts: o, streams: make(chan struct{}, o.MaxStreams)}
+	return &API{Services: s, opts: o, epoch: o.Epoch[:min(len(o.Epoch), epochLen)], streams: make(chan struct{}, o.MaxStreams)}
 }
 
 // Routes adds every route to the mux.

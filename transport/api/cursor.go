@@ -93,7 +93,7 @@ type position struct {
 }
 
 // streamCursor writes "<epoch>.<position>".
-func (a *API) streamCursor(seq int64) string { return a.opts.Epoch + "." + strconv.FormatInt(seq, 10) }
+func (a *API) streamCursor(seq int64) string { return a.epoch + "." + strconv.FormatInt(seq, 10) }
 
 // parseStreamCursor reads one: absent is the head, "0" the oldest row kept.
 func (a *API) parseStreamCursor(s string) (position, error) {
@@ -108,7 +108,7 @@ func (a *API) parseStreamCursor(s string) (position, error) {
 	if !ok || err != nil || seq < 0 || len(epoch) > epochLen || digits[0] == '+' || digits[0] == '-' {
 		return position{}, fmt.Errorf("malformed stream cursor")
 	}
-	return position{seq: seq, other: epoch != a.opts.Epoch}, nil
+	return position{seq: seq, other: epoch != a.epoch}, nil
 }
 
 // raw is stored JSON on its way out; nil is null.
