@@ -3,6 +3,7 @@ package transport
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -339,6 +340,16 @@ func (h echoHandler) OnMessage(_ context.Context, typ session.MessageType, data 
 func (echoHandler) OnClose(context.Context, session.Closed) {}
 
 func TestWebSocketThroughTheFrontAndDrain(t *testing.T) {
+	certFile, keyFile := writePair(t, t.TempDir(), 1)
+	certs, err := LoadCertificates(certFile, keyFile, fakeClock(), zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("plain", func(t *testing.T) { webSocketAndDrain(t, "ws://", nil) })
+	t.Run("TLS", func(t *testing.T) { webSocketAndDrain(t, "wss://", certs) })
+}
+
+func webSocketAndDrain(t *testing.T, scheme string, certs *Certificates) {
 	group, err := session.NewGroup(clock.System(), zerolog.Nop(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -348,6 +359,7 @@ func TestWebSocketThroughTheFrontAndDrain(t *testing.T) {
 	front := Front{Log: zerolog.Nop()}
 	s := startServer(t, ServerConfig{
 		Listen: "127.0.0.1:0",
+		TLS:    certs,
 		Handler: front.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := plane.Accept(w, r, AddrKey(ClientAddr(r.Context())),
 				func(_ context.Context, s *session.Session) (session.Handler, error) { return echoHandler{s}, nil })
@@ -357,17 +369,21 @@ func TestWebSocketThroughTheFrontAndDrain(t *testing.T) {
 		})),
 		DrainSessions: func(ctx context.Context) error { return group.Drain(ctx, 0) },
 	})
-	c, resp, err := websocket.DefaultDialer.Dial("ws://"+s.Addresses()[ListenerMain], nil)
+	dialer := websocket.Dialer{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	c, resp, err := dialer.Dial(scheme+s.Addresses()[ListenerMain], nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
 	_ = resp.Body.Close()
-	if err := c.WriteMessage(websocket.TextMessage, []byte("hi")); err != nil {
-		t.Fatal(err)
-	}
-	if _, data, err := c.ReadMessage(); err != nil || string(data) != "hi" {
-		t.Fatalf("%q, %v", data, err)
+	for _, n := range []int{2, 200_000} { // the larger one takes the vectored write
+		want := strings.Repeat("x", n)
+		if err := c.WriteMessage(websocket.TextMessage, []byte(want)); err != nil {
+			t.Fatal(err)
+		}
+		if _, data, err := c.ReadMessage(); err != nil || string(data) != want {
+			t.Fatalf("%d bytes, %v", len(data), err)
+		}
 	}
 	if peer := group.Sessions()[0].Peer(); peer != "127.0.0.1" {
 		t.Fatalf("peer %s", peer)

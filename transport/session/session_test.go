@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/rs/zerolog"
+
+	"signalbox/appliance/clock"
 )
 
 func TestEchoOfEverySize(t *testing.T) {
@@ -462,5 +465,51 @@ func TestReasonsAreDistinctAndComplete(t *testing.T) {
 		if p.await && !p.frame {
 			t.Errorf("%v awaits an answer to a frame it does not send", r)
 		}
+	}
+}
+
+func TestPeerThatDoesNotReadFailsTheWrite(t *testing.T) {
+	open, sessions := capture(echo)
+	r := newRig(t, Options{WriteTimeout: 20 * time.Millisecond, QueueBytes: 1 << 30, QueueFrames: 1 << 20}, open)
+	r.dial()
+	s := <-sessions
+	body := make([]byte, 1<<20)
+	for s.Send(body) == nil { // until the socket's buffers are full and the deadline passes
+		if s.QueuedBytes() > 64<<20 {
+			<-s.Context().Done()
+		}
+	}
+	<-s.Done()
+	if s.Reason() != WriteFailed || r.closes(WriteFailed) != 1 {
+		t.Fatalf("closed as %v", s.Reason())
+	}
+}
+
+func TestOneLinePerEnd(t *testing.T) {
+	var log bytes.Buffer
+	g, err := NewGroup(clock.System(), zerolog.New(&log), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, sessions := capture(func(_ context.Context, s *Session) (Handler, error) {
+		s.SetPrincipal("agent-7")
+		return funcs{}, nil
+	})
+	r := newRig(t, Options{}, open)
+	r.plane = g.NewPlane(Options{Kind: "agent"})
+	c := r.dial()
+	s := <-sessions
+	s.CloseErr(Fail(Signature, errors.New("nonce seen before")))
+	wantClose(t, c, 1008, "verification failed")
+	<-s.Done()
+	g.Close()
+	for _, want := range []string{`"kind":"agent"`, `"reason":"signature"`, `"principal":"agent-7"`, `"messages_in":0`,
+		`nonce seen before`, `"peer":"127.0.0.1:`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("log lacks %s:\n%s", want, &log)
+		}
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines", n)
 	}
 }

@@ -76,16 +76,23 @@ func (w *sweep) release(s *Session) {
 
 // run sweeps until ctx ends. It sleeps until the earliest time, and for ever while there is none.
 func (w *sweep) run(ctx context.Context) {
-	timer := w.clock.NewTimer(time.Hour)
-	defer timer.Stop()
+	var timer clock.Timer // made when first needed, so that an armed timer means a session that waits
 	for {
 		pause, armed := w.round()
 		var fire <-chan time.Time
-		if armed {
+		switch {
+		case !armed && timer != nil:
+			timer.Stop()
+		case armed && timer == nil:
+			timer = w.clock.NewTimer(max(pause, sweepGrain))
+			defer timer.Stop()
+			fire = timer.C()
+		case armed:
 			timer.Reset(max(pause, sweepGrain))
 			fire = timer.C()
-		} else {
-			timer.Stop()
+		}
+		if armed && w.overdue() { // the clock moved between the look and the arming of the timer
+			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -94,6 +101,13 @@ func (w *sweep) run(ctx context.Context) {
 		case <-fire:
 		}
 	}
+}
+
+// overdue reports whether a session's time has come.
+func (w *sweep) overdue() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.heap) > 0 && w.heap[0].dueAt <= w.now()
 }
 
 // round brings up all sessions whose time has come and returns the pause until the next.
