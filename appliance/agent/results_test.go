@@ -1,0 +1,185 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"signalbox/appliance/agent"
+	"signalbox/appliance/fault"
+	"signalbox/store"
+)
+
+func TestForeignAndUnknownFramesChangeNothing(t *testing.T) {
+	t.Parallel()
+	r := newCommandRig(t)
+	p := r.peer(agent.WebSocket)
+	c := r.issue("restart_worker", restartPayload)
+	r.claimOne(p)
+	second := r.addAgent(r.project, "worker-2", agent.Online)
+	sibling, otherProject := p, p
+	sibling.AgentNo, sibling.AgentID = second.No, second.ID
+	otherProject.ProjectNo++
+	for _, result := range []string{"", `{"status":"success"}`} {
+		for _, q := range []agent.Peer{sibling, otherProject} {
+			r.apply(q, c.ID.String(), result)
+		}
+		for _, id := range []string{"", "hb_1", uuid.NewString(), c.ID.String() + "x"} {
+			r.apply(p, id, result)
+		}
+	}
+	if got := r.get(c); got.Status != agent.Dispatched || got.AckedAt != nil {
+		t.Errorf("changed: %+v", got)
+	}
+	if ev := r.events(c); len(ev) != 2 {
+		t.Errorf("timeline %v", ev)
+	}
+}
+
+func TestAckBeforeClaim(t *testing.T) {
+	t.Parallel()
+	r := newCommandRig(t)
+	p := r.peer(agent.WebSocket)
+	c := r.issue("restart_worker", restartPayload)
+	r.apply(p, c.ID.String(), "")
+	got := r.get(c)
+	if got.Status != agent.Dispatched || !got.DispatchedAt.Equal(rigStart) || !got.TimeoutAt.Equal(c.TimeoutAt) {
+		t.Errorf("after the ack: %+v", got)
+	}
+	if res := r.claim(p, 10); len(res.Claimed) != 0 {
+		t.Error("claimed after the ack")
+	}
+	r.apply(p, c.ID.String(), `{"status":"failed","error":"no","result":{"a":1}}`)
+	if got := r.get(c); got.Status != agent.Failed || *got.Error != "no" || string(got.Result) != `{"a":1}` {
+		t.Errorf("after the result: %+v", got)
+	}
+}
+
+func TestResultOfAPendingCommand(t *testing.T) {
+	t.Parallel()
+	r := newCommandRig(t)
+	c := r.issue("restart_worker", restartPayload)
+	r.apply(r.peer(agent.WebSocket), c.ID.String(), `{"status":"success"}`)
+	if got := r.get(c); got.Status != agent.Completed || got.Result != nil {
+		t.Errorf("ended as %+v", got)
+	}
+}
+
+func TestLateResultsChangeNothingAndCount(t *testing.T) {
+	t.Parallel()
+	r := newCommandRig(t)
+	p := r.peer(agent.WebSocket)
+	ctx := context.Background()
+	end := map[agent.Status]func(c agent.Command){
+		agent.Completed: func(c agent.Command) { r.apply(p, c.ID.String(), `{"status":"success"}`) },
+		agent.Failed:    func(c agent.Command) { r.apply(p, c.ID.String(), `{"status":"failed"}`) },
+		agent.Cancelled: func(c agent.Command) {
+			if _, err := r.cmds.Cancel(ctx, r.by, r.project.No, c.ID); err != nil {
+				t.Fatal(err)
+			}
+		},
+		agent.TimedOut: func(agent.Command) {
+			r.clock.Advance(2 * time.Minute)
+			if _, err := r.cmds.SweepTimeouts(ctx); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	for status, finish := range end {
+		c := r.issue("restart_worker", restartPayload)
+		r.claimOne(p)
+		finish(c)
+		before, audits, events := r.get(c), len(r.audits()), len(r.events(c))
+		for _, result := range []string{`{"status":"success","result":{"late":1}}`, `{"status":"failed","error":"late"}`, ""} {
+			r.apply(p, c.ID.String(), result)
+		}
+		after := r.get(c)
+		if after.Status != status || string(after.Result) != string(before.Result) || !after.CompletedAt.Equal(*before.CompletedAt) {
+			t.Errorf("%s: %+v became %+v", status, before, after)
+		}
+		if len(r.audits()) != audits || len(r.events(c)) != events {
+			t.Errorf("%s: a late result was recorded", status)
+		}
+		if r.counts.late[status] != 2 {
+			t.Errorf("%s: counted %d late results", status, r.counts.late[status])
+		}
+	}
+}
+
+func TestResultRules(t *testing.T) {
+	t.Parallel()
+	r := newCommandRig(t)
+	p := r.peer(agent.WebSocket)
+	c := r.issue("restart_worker", restartPayload)
+	for payload, field := range map[string]string{
+		`{}`:                               "status",
+		`{"status":"done"}`:                "status",
+		`{"status":7}`:                     "status",
+		`{"status":"success","result":[]}`: "result",
+		`{"status":"failed","error":7}`:    "error",
+		fmt.Sprintf(`{"status":"failed","error":%q}`, strings.Repeat("e", 8193)): "error",
+	} {
+		err := r.applyFrame(p, c.ID.String(), payload)
+		if !fault.Is(err, fault.Invalid) || fault.Details(err)["field"] != field {
+			t.Errorf("%.60s: %v", payload, err)
+		}
+	}
+	if got := r.get(c); got.Status != agent.Pending {
+		t.Errorf("a refused result changed the command: %s", got.Status)
+	}
+	r.apply(p, c.ID.String(), fmt.Sprintf(`{"status":"failed","error":%q}`, strings.Repeat("é", 8192)))
+	if got := r.get(c); utf8.RuneCountInString(*got.Error) != 1024 {
+		t.Errorf("%d characters kept", utf8.RuneCountInString(*got.Error))
+	}
+}
+
+func TestReconcileCorrectsTheTask(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		stored, result, want string
+		corrected            bool
+	}{
+		{"started", `{"engine_state":"success","finished_at":"2026-03-01T11:00:00Z"}`, "success", true},
+		{"started", `{"engine_state":"failure","exception":"Boom"}`, "failure", true},
+		{"success", `{"engine_state":"pending"}`, "pending", true},
+		{"started", `{"engine_state":"started"}`, "started", false},
+		{"started", `{"engine_state":"unknown"}`, "started", false},
+		{"started", `{"engine_state":7}`, "started", false},
+		{"started", `{}`, "started", false},
+	} {
+		r := newCommandRig(t)
+		p := r.peer(agent.WebSocket)
+		r.setup(func(tx *store.Tx) error {
+			_, err := tx.Exec(`INSERT INTO tasks (id, project_no, engine, task_id, name, state, priority, created_at, updated_at)
+				VALUES (?, ?, 'celery', 't', 'n', ?, 'normal', 0, 0)`, uuid.New(), r.project.No, tc.stored)
+			return err
+		})
+		c := r.issue("reconcile_task", cancelPayload)
+		r.claimOne(p)
+		r.apply(p, c.ID.String(), `{"status":"success","result":`+tc.result+`}`)
+		var state string
+		var exception *string
+		var finished time.Time
+		err := r.db.View(context.Background(), func(tx *store.ReadTx) error {
+			return tx.QueryRow(`SELECT state, exception, finished_at FROM tasks`).Scan(&state, &exception, &finished)
+		})
+		if err != nil || state != tc.want {
+			t.Errorf("%s: state %s, %v", tc.result, state, err)
+		}
+		if strings.Contains(tc.result, "Boom") && (exception == nil || *exception != "Boom") {
+			t.Errorf("%s: exception %v", tc.result, exception)
+		}
+		if strings.Contains(tc.result, "finished_at") && !finished.Equal(rigStart.Add(-time.Hour)) {
+			t.Errorf("%s: finished at %v", tc.result, finished)
+		}
+		if got := slices.Contains(r.audits(), "task.reconciled"); got != tc.corrected {
+			t.Errorf("%s: audited %v", tc.result, r.audits())
+		}
+	}
+}
