@@ -40,16 +40,6 @@ func (p *printer) document(fields ...field) error {
 // object writes a document with one field.
 func (p *printer) object(name string, value any) error { return p.document(field{name, value}) }
 
-// line writes fields as one line of NDJSON.
-func (p *printer) line(fields ...field) error {
-	p.wrote = true
-	line, err := encodeObject(fields)
-	if err != nil {
-		return err
-	}
-	return p.writeLine(line)
-}
-
 func (p *printer) writeLine(line []byte) error {
 	if _, err := p.stdio.Out.Write(append(line, '\n')); err != nil {
 		return fmt.Errorf("write result: %w", err)
