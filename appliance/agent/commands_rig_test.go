@@ -197,6 +197,44 @@ func (r *commandRig) issue(action, payload string) agent.Command {
 	return got.Command
 }
 
+// bulk stores n commands in one transaction, for tests of many: pending, or ended now with three transitions each.
+func (r *commandRig) bulk(n int, ended bool) (first agent.Command) {
+	r.t.Helper()
+	r.setup(func(tx *store.Tx) error {
+		for i := range n {
+			c := agent.Command{ID: uuid.New(), ProjectNo: r.project.No, AgentNo: r.agent.No, Action: "restart_worker", TargetType: "worker",
+				Payload: []byte(restartPayload), Status: agent.Pending, IssuedAt: tx.Now(), TimeoutAt: tx.Now().Add(time.Minute)}
+			var err error
+			if c.No, err = tx.InsertCommand(c); err != nil {
+				return err
+			}
+			if i == 0 {
+				first = c
+			}
+			if !ended {
+				continue
+			}
+			if _, err := tx.InsertDelivery(agent.Delivery{CommandNo: c.No, Transport: agent.WebSocket, ClaimedAt: tx.Now(), Outcome: agent.DeliveryInFlight}); err != nil {
+				return err
+			}
+			for _, event := range []string{agent.EventIssued, agent.EventClaimed, agent.EventCompleted} {
+				if err := tx.InsertTransition(c.ProjectNo, agent.Transition{CommandNo: c.No, At: tx.Now(), Event: event, Status: agent.Completed}); err != nil {
+					return err
+				}
+			}
+			done, err := c.Complete(nil, tx.Now())
+			if err != nil {
+				return err
+			}
+			if _, err := tx.UpdateCommand(c, done); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return first
+}
+
 const (
 	cancelPayload  = `{"engine":"celery","task_id":"t"}`
 	restartPayload = `{"worker_name":"celery@h"}`

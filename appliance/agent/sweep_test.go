@@ -55,9 +55,7 @@ func TestSweepWorksInSlices(t *testing.T) {
 	t.Parallel()
 	r := newCommandRig(t)
 	const n = 401
-	for range n {
-		r.issue("restart_worker", restartPayload)
-	}
+	r.bulk(n, false)
 	r.clock.Advance(2 * time.Minute)
 	before := r.st.writes()
 	if got, err := r.cmds.SweepTimeouts(context.Background()); got != n || err != nil {
@@ -263,15 +261,8 @@ func TestPruneKeepsAWatermark(t *testing.T) {
 	t.Parallel()
 	r := newCommandRig(t)
 	ctx := context.Background()
-	p := r.peer(agent.WebSocket)
 	const n = 520 // more than one slice
-	var ended []agent.Command
-	for range n {
-		c := r.issue("restart_worker", restartPayload)
-		r.claimOne(p)
-		r.apply(p, c.ID.String(), `{"status":"success"}`)
-		ended = append(ended, c)
-	}
+	ended := r.bulk(n, true)
 	r.clock.Advance(time.Hour)
 	open := r.issue("restart_worker", restartPayload)
 	fresh := r.issue("restart_worker", restartPayload)
@@ -288,7 +279,7 @@ func TestPruneKeepsAWatermark(t *testing.T) {
 	if r.rows("commands") != 2 || r.rows("deliveries") != 0 || r.rows("command_transitions") != 3 {
 		t.Errorf("%d commands, %d deliveries, %d transitions left", r.rows("commands"), r.rows("deliveries"), r.rows("command_transitions"))
 	}
-	if _, err := r.cmds.Get(ctx, r.project.No, ended[0].ID); !fault.Is(err, fault.NotFound) {
+	if _, err := r.cmds.Get(ctx, r.project.No, ended.ID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("get of a pruned command: %v", err)
 	}
 	r.get(open)
