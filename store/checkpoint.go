@@ -31,6 +31,7 @@ type checkpointer struct {
 	commits *atomic.Int64
 	hook    func(mode, result string)
 
+	partial  bool // the last checkpoint had somebody in its way
 	asleep   atomic.Bool
 	wake     chan struct{}
 	requests chan chan error
@@ -81,7 +82,10 @@ func (p *checkpointer) run() {
 			return
 		}
 		seen = p.commits.Load()
-		p.checkpoint("TRUNCATE")
+		// A log that a reader kept from being emptied is looked at again after the next quiet time.
+		if _ = p.checkpoint("TRUNCATE"); p.partial {
+			seen = -1
+		}
 	}
 }
 
@@ -144,6 +148,7 @@ func (p *checkpointer) size() int64 {
 
 // checkpoint runs one checkpoint of the mode. Readers or the writer in the way leave it partial, which is no error.
 func (p *checkpointer) checkpoint(mode string) error {
+	p.partial = false
 	if mode == "TRUNCATE" {
 		if p.size() == 0 {
 			return nil
@@ -172,6 +177,7 @@ func (p *checkpointer) pragma(mode string) error {
 	case busy != 0 || copied < logged:
 		result = "partial"
 	}
+	p.partial = result == "partial"
 	p.metrics.checkpoints.WithLabelValues(mode, result).Inc()
 	if p.hook != nil {
 		p.hook(mode, result)

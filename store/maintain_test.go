@@ -23,7 +23,7 @@ func fill(t testing.TB, db *DB, n int) {
 	t.Helper()
 	mustUpdate(t, db, func(tx *Tx) error {
 		for i := range n {
-			if _, err := tx.Exec("INSERT INTO items(name, data) VALUES(?, randomblob(1000))", fmt.Sprint(i)); err != nil {
+			if _, err := tx.Exec("INSERT INTO items(name, data) VALUES(?, zeroblob(1000))", fmt.Sprint(i)); err != nil {
 				return err
 			}
 		}
@@ -56,31 +56,44 @@ func TestSlicesLetCallersThrough(t *testing.T) {
 
 func TestMaintenanceGivesWayButIsNotStarved(t *testing.T) {
 	t.Parallel()
-	var order []string
-	h := hold(t, func(o *Options) { o.Limits.BatchCallers = 1 })
-	ctx := context.Background()
-	slice := make(chan error, 1)
-	inLane := make(chan struct{})
-	go func() {
-		close(inLane)
-		slice <- h.Slices(ctx, "prune", func(*Tx) (bool, error) { order = append(order, "slice"); return false, nil })
-	}()
-	<-inLane
-	const callers = 2 * fairShare
-	var all []chan error
-	for range callers {
-		all = append(all, h.submit(ctx, func(*Tx) error { order = append(order, "caller"); return nil }))
-	}
-	h.release()
-	for _, ch := range append(all, slice, h.first) {
-		if err := <-ch; err != nil {
-			t.Fatal(err)
+	caller, slice := &request{op: "caller"}, &request{op: "slice"}
+	for unserved := range fairShare + 1 {
+		w := &writer{queue: make(chan *request, 1), bg: make(chan *request, 1), stopping: make(chan struct{}), unserved: unserved}
+		w.queue <- caller
+		w.bg <- slice
+		first, second := w.next(), w.next()
+		want := []*request{caller, slice}
+		if unserved == fairShare {
+			want = []*request{slice, caller}
+		}
+		if !slices.Equal([]*request{first, second}, want) {
+			t.Errorf("after %d commits of callers: %s, then %s", unserved, first.op, second.op)
+		}
+		close(w.stopping)
+		if r := w.next(); r != nil {
+			t.Errorf("stopped and empty: %s", r.op)
 		}
 	}
-	at := slices.Index(order, "slice")
-	if len(order) != callers+1 || at < 1 || at > callers {
-		t.Fatalf("slice ran at place %d of %d", at, len(order))
+}
+
+func TestPartialCheckpointIsNoError(t *testing.T) {
+	t.Parallel()
+	db := openTest(t, nil)
+	mustUpdate(t, db, insert("before"))
+	err := db.View(context.Background(), func(tx *ReadTx) error {
+		if _, err := tx.testNames(); err != nil {
+			return err
+		}
+		mustUpdate(t, db, insert("during"))
+		return db.Checkpoint(context.Background())
+	})
+	if err != nil {
+		t.Fatalf("checkpoint beside a reader: %v", err)
 	}
+	if n := testutil.ToFloat64(db.metrics.checkpoints.WithLabelValues("TRUNCATE", "partial")); n < 1 {
+		t.Errorf("%v partial checkpoints counted", n)
+	}
+	mustUpdate(t, db, insert("after"))
 }
 
 func TestBackupWhileWriting(t *testing.T) {
@@ -226,9 +239,9 @@ func TestLogStaysBoundedUnderLoad(t *testing.T) {
 	t.Parallel()
 	db := openTest(t, nil)
 	var most int64
-	for range 60 { // 60 commits of 1 MiB
+	for range 24 { // 48 MiB, three times what starts a checkpoint inside a COMMIT
 		mustUpdate(t, db, func(tx *Tx) error {
-			_, err := tx.Exec("INSERT INTO items(name, data) VALUES('x', randomblob(1048576))")
+			_, err := tx.Exec("INSERT INTO items(name, data) VALUES('x', zeroblob(2097152))")
 			return err
 		})
 		most = max(most, walSize(t, db))

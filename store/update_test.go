@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,6 +49,7 @@ func hold(t *testing.T, change func(*Options)) *held {
 		if change != nil {
 			change(o)
 		}
+		o.Limits.BatchTime = time.Hour // while held the batch grows old
 		o.Hooks.Queued = func(op string) { h.queued <- op }
 	})
 	gate, inside := make(chan struct{}), make(chan struct{})
@@ -387,6 +389,31 @@ func TestPanicAfterCommitIsContained(t *testing.T) {
 		t.Error("the panic kept a later function from running")
 	}
 	mustUpdate(t, db, insert("b"))
+}
+
+func TestEndedWriterGoroutineRefusesInsteadOfHanging(t *testing.T) {
+	t.Parallel()
+	fatal := make(chan error, 1)
+	db := openTest(t, func(o *Options) { o.OnFatal = func(err error) { fatal <- err } })
+	err := db.Update(context.Background(), "exit", func(tx *Tx) error {
+		if err := insert("never")(tx); err != nil {
+			return err
+		}
+		runtime.Goexit()
+		return nil
+	})
+	if !fault.Is(err, fault.OutcomeUnknown) {
+		t.Errorf("update that ended the goroutine: %v", err)
+	}
+	if err := <-fatal; !fault.Is(err, fault.Internal) {
+		t.Errorf("told %v", err)
+	}
+	if err := db.Update(context.Background(), "test", insert("late")); !fault.Is(err, fault.Internal) {
+		t.Errorf("update afterwards: %v", err)
+	}
+	if got := itemNames(t, db); len(got) != 0 {
+		t.Errorf("stored %v", got)
+	}
 }
 
 func TestTransactionTimeNeverGoesBack(t *testing.T) {
