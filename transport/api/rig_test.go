@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -185,7 +186,7 @@ func (g *rig) events(kind string, ids ...string) {
 	g.t.Helper()
 	var list []string
 	for i, id := range ids {
-		list = append(list, fmt.Sprintf(`{"id":%q,"kind":%q,"engine":"celery","task_id":%q,"occurred_at":%q,"data":{"name":"mail.send",
+		list = append(list, fmt.Sprintf(`{"id":%q,"kind":%q,"engine":"celery","task_id":%q,"occurred_at":%q,"data":{"task_name":"mail.send",
 			"queue":"mail","args":[1.50,"<b>"],"kwargs":{}}}`, uuid.NewString(), kind, id,
 			g.clock.Now().Add(time.Duration(i)*time.Millisecond).Format(time.RFC3339Nano)))
 	}
@@ -198,10 +199,17 @@ func (g *rig) events(kind string, ids ...string) {
 	}
 }
 
+// row is what these tests read of the rows of any list.
+type row struct {
+	ID     string `json:"id"`
+	Status string `json:"status"`
+	Action string `json:"action"`
+}
+
 // issue asks for a command and returns its id.
 func (g *rig) issue(taskID string) uuid.UUID {
 	g.t.Helper()
-	var c commandPublic
+	var c row
 	g.ok(http.StatusAccepted, "POST", "/projects/one/commands/cancel-task",
 		fmt.Sprintf(`{"agent_id":%q,"engine":"celery","task_id":%q}`, g.agent.ID, taskID), &c)
 	return uuid.MustParse(c.ID)
@@ -233,4 +241,13 @@ func (g *rig) serve() *httptest.Server {
 	s := httptest.NewServer(g.handler)
 	g.t.Cleanup(s.Close)
 	return s
+}
+
+func mustPrefixes(t testing.TB, texts ...string) []netip.Prefix {
+	t.Helper()
+	var out []netip.Prefix
+	for _, s := range texts {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
 }
