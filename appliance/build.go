@@ -3,6 +3,7 @@ package appliance
 import (
 	"context"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/google/uuid"
@@ -68,7 +69,7 @@ func (a *Appliance) buildTransport(context.Context) (err error) {
 	}
 	a.refusals = transport.NewRefusalWindow(a.clock, transport.RefusalRowWindow)
 	a.allowAgent, a.allowAPI = transport.NewNetworks(srv.AgentIPAllowlist), transport.NewNetworks(srv.APIIPAllowlist)
-	a.notifier = transport.NewNotifier(a.opts.Getenv, 0)
+	a.notifier = transport.NewNotifier(a.opts.Getenv, os.Getpid())
 	a.readiness = transport.NewReadiness(func(ctx context.Context) error {
 		return a.db.View(ctx, func(*store.ReadTx) error { return nil })
 	})
