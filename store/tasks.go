@@ -9,14 +9,32 @@ import (
 	"github.com/google/uuid"
 
 	"signalbox/appliance/agent"
+	"signalbox/appliance/fault"
 )
 
-const sqlTaskHead = `SELECT name, state, priority, received_at, started_at, finished_at FROM tasks WHERE task_no = ?`
+const (
+	sqlTaskHead = `SELECT task_no, name, state, priority, received_at, started_at, finished_at FROM tasks WHERE task_no = ?`
+	sqlFindTask = `SELECT task_no, name, state, priority, received_at, started_at, finished_at FROM tasks
+WHERE project_no = ? AND engine = ? AND task_id = ?`
+)
 
 // TaskHead reads what the projection needs of a stored task.
-func (r *reader) TaskHead(taskNo int64) (h agent.TaskHead, err error) {
+func (r *reader) TaskHead(taskNo int64) (agent.TaskHead, error) {
+	return scanHead(r.QueryRow(sqlTaskHead, taskNo))
+}
+
+// FindTask reads what the projection needs of a task; the zero TaskHead when there is no such task.
+func (r *reader) FindTask(projectNo int64, engine, taskID string) (agent.TaskHead, error) {
+	h, err := scanHead(r.QueryRow(sqlFindTask, projectNo, engine, taskID))
+	if fault.Is(err, fault.NotFound) {
+		return agent.TaskHead{}, nil
+	}
+	return h, err
+}
+
+func scanHead(s scanner) (h agent.TaskHead, err error) {
 	var received, started, finished sql.NullInt64
-	err = r.QueryRow(sqlTaskHead, taskNo).Scan(&h.Name, &h.State, &h.Priority, &received, &started, &finished)
+	err = s.Scan(&h.No, &h.Name, &h.State, &h.Priority, &received, &started, &finished)
 	h.ReceivedAt, h.StartedAt, h.FinishedAt = optionalTime(received), optionalTime(started), optionalTime(finished)
 	return h, err
 }
@@ -83,11 +101,11 @@ queue = coalesce(?, queue), name = ?, parent_task_id = coalesce(?, parent_task_i
 	{agent.TaskFieldPriority, "priority = ?", func(t *agent.Task, a []any) []any { return append(a, t.Priority) }},
 }
 
-// taskUpdates holds the statement of every combination of groups; the texts must be few and constant, for each is
-// prepared once.
-var taskUpdates = sync.OnceValue(func() []string {
-	texts := make([]string, 1<<len(taskColumns))
-	for mask := range texts {
+// taskUpdates holds the statement of every combination of groups, without and with a guard; the texts must be few and
+// constant, for each is prepared once.
+var taskUpdates = sync.OnceValue(func() [2][]string {
+	var texts [2][]string
+	for mask := range 1 << len(taskColumns) {
 		var b strings.Builder
 		b.WriteString("UPDATE tasks SET ")
 		for _, c := range taskColumns {
@@ -96,20 +114,37 @@ var taskUpdates = sync.OnceValue(func() []string {
 			}
 		}
 		b.WriteString("updated_at = ? WHERE task_no = ?")
-		texts[mask] = b.String()
+		texts[0] = append(texts[0], b.String())
+		b.WriteString(" AND state = ? AND received_at IS ? AND started_at IS ? AND finished_at IS ?")
+		texts[1] = append(texts[1], b.String())
 	}
 	return texts
 })
 
-// UpdateTask writes the groups of columns named by set.
-func (tx *Tx) UpdateTask(t *agent.Task, set agent.TaskFields) error {
-	args := make([]any, 0, 20)
+// UpdateTask writes the groups of columns named by set. With a guard it does so only while state and times of the row
+// are those of the guard, and reports whether they were.
+func (tx *Tx) UpdateTask(t *agent.Task, set agent.TaskFields, guard *agent.TaskHead) (bool, error) {
+	args := make([]any, 0, 24)
 	for _, c := range taskColumns {
 		if set&c.field != 0 {
 			args = c.args(t, args)
 		}
 	}
-	_, err := tx.Exec(taskUpdates()[set], append(args, t.UpdatedAt.UnixMicro(), t.No)...)
+	args = append(args, t.UpdatedAt.UnixMicro(), t.No)
+	text := taskUpdates()[0][set]
+	if guard != nil {
+		text = taskUpdates()[1][set]
+		args = append(args, guard.State, timeArg(guard.ReceivedAt), timeArg(guard.StartedAt), timeArg(guard.FinishedAt))
+	}
+	res, err := tx.Exec(text, args...)
+	return res.RowsAffected() == 1, err
+}
+
+const sqlRelinkEvents = `UPDATE events SET task_no = ? WHERE task_no = ?`
+
+// RelinkEvents gives the events of one task number another.
+func (tx *Tx) RelinkEvents(from, to int64) error {
+	_, err := tx.Exec(sqlRelinkEvents, to, from)
 	return err
 }
 

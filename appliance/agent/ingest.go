@@ -19,6 +19,7 @@ type ingest struct {
 	workers map[rowKey]WorkerTouch
 	queues  map[rowKey]struct{}
 	touched []noted
+	written []*taskRow
 	counts  map[countKey]int
 	ended   []endedTask
 }
@@ -32,12 +33,6 @@ type countKey struct{ engine, kind string }
 type endedTask struct {
 	name, kind string
 	runtime    time.Duration
-}
-
-type taskRow struct {
-	task  Task
-	isNew bool
-	set   TaskFields
 }
 
 func newIngest(r *Router, tx RouterTx, g *group) *ingest {
@@ -88,12 +83,13 @@ func (w *ingest) apply() error {
 
 // afterCommit registers what follows once the group is durable.
 func (w *ingest) afterCommit() {
-	project, added, touched, r := w.g.peer.ProjectNo, len(w.counts) > 0, w.touched, w.r
+	project, added, touched, written, r := w.g.peer.ProjectNo, len(w.counts) > 0, w.touched, w.written, w.r
 	if !added && len(touched) == 0 {
 		return
 	}
 	w.tx.AfterCommit(func() {
 		r.notes.remember(touched)
+		r.hints.put(project, written)
 		if added {
 			r.hub.Wake(ProjectEvents(project))
 		}
@@ -127,69 +123,11 @@ func (w *ingest) event(ev *ingestEvent) (added bool, err error) {
 	}
 	w.counts[countKey{ev.Engine, ev.Kind}]++
 	if row != nil && ev.known {
-		var set TaskFields
-		row.task, set = ProjectTask(row.task, ev.task, w.now)
-		row.set |= set
+		w.project(row, &ev.task)
 		w.noteEnd(row, ev)
 	}
 	w.touch(ev)
 	return true, nil
-}
-
-// eventOfTask stores an event that names a task, and returns the task's row: nil for an unknown kind without one. The
-// first event of a task in a transaction finds the task while it is inserted, so that a replay costs one statement.
-func (w *ingest) eventOfTask(ev *ingestEvent) (row *taskRow, added bool, err error) {
-	key := taskKey{ev.Engine, ev.TaskID}
-	if row = w.tasks[key]; row != nil {
-		ev.TaskNo = row.task.No
-		added, err = w.tx.InsertEvent(&ev.NewEvent)
-		return row, added, err
-	}
-	if ev.known {
-		// The row of a new task is written at the end, with all that this transaction's events say. Its number is
-		// needed now, for the event to carry, and is used up only if the event is new.
-		if ev.TaskNo, err = w.freeTaskNo(); err != nil {
-			return nil, false, err
-		}
-	}
-	no, added, err := w.tx.InsertEventOfTask(&ev.NewEvent)
-	if err != nil || !added || no == 0 {
-		return nil, added, err
-	}
-	if no == ev.TaskNo {
-		row = w.newTask(ev)
-	} else if row, err = w.storedTask(ev, no); err != nil {
-		return nil, false, err
-	}
-	w.tasks[key] = row
-	w.order = append(w.order, row)
-	return row, true, nil
-}
-
-func (w *ingest) storedTask(ev *ingestEvent, no int64) (*taskRow, error) {
-	h, err := w.tx.TaskHead(no)
-	if err != nil {
-		return nil, err
-	}
-	return &taskRow{task: Task{No: no, Engine: ev.Engine, TaskID: ev.TaskID, Name: h.Name, State: h.State,
-		Priority: h.Priority, ReceivedAt: h.ReceivedAt, StartedAt: h.StartedAt, FinishedAt: h.FinishedAt}}, nil
-}
-
-func (w *ingest) newTask(ev *ingestEvent) *taskRow {
-	w.nextNo++
-	t := NewTask(ev.task)
-	t.No, t.ID, t.Engine, t.TaskID, t.CreatedAt = ev.TaskNo, w.r.taskID.next(w.now), ev.Engine, ev.TaskID, w.now
-	return &taskRow{task: t, isNew: true}
-}
-
-func (w *ingest) freeTaskNo() (int64, error) {
-	if w.nextNo == 0 {
-		var err error
-		if w.nextNo, err = w.tx.NextTaskNo(); err != nil {
-			return 0, err
-		}
-	}
-	return w.nextNo, nil
 }
 
 func (w *ingest) noteEnd(row *taskRow, ev *ingestEvent) {
@@ -260,29 +198,6 @@ func (w *ingest) flush() error {
 		}
 		w.touched = append(w.touched, n)
 	}
-	return nil
-}
-
-// flushTasks writes the task rows that changed, new ones in the order of their numbers.
-func (w *ingest) flushTasks() error {
-	for _, row := range w.order {
-		switch {
-		case row.isNew:
-			row.task.UpdatedAt = w.now
-			if err := w.tx.InsertTask(w.g.peer.ProjectNo, &row.task); err != nil {
-				return err
-			}
-		case row.set != 0:
-			row.task.UpdatedAt = w.now
-			if err := w.tx.UpdateTask(&row.task, row.set); err != nil {
-				return err
-			}
-		}
-	}
-	// A command's result may change a task row: what comes after it reads again.
-	w.order = w.order[:0]
-	clear(w.tasks)
-	w.nextNo = 0
 	return nil
 }
 

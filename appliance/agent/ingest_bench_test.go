@@ -7,18 +7,19 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"signalbox/appliance/agent"
+	"signalbox/store"
 )
 
 const (
 	benchClients = 8
 	benchGroup   = 100  // frames of one event each in one Dispatch
-	benchCommit  = 2000 // event rows in one commit of the raw insert
 	benchTasks   = 4000 // of three events each
 	// benchLag is how many tasks lie between the events of one task: most of them arrive in different transactions.
 	benchLag = 600
@@ -95,8 +96,8 @@ func (g *ingestRig) ingestAll(events []benchEvent, wantAccepted bool) time.Durat
 	return time.Since(start)
 }
 
-// rawInsert stores the same rows with prepared statements, in commits of a fixed size: events, and each task once.
-func rawInsert(b *testing.B, path string, events []benchEvent) time.Duration {
+// rawInsert stores the same rows with prepared statements in the given number of commits: events, and each task once.
+func rawInsert(b *testing.B, path string, events []benchEvent, commits int) time.Duration {
 	b.Helper()
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(ON)"+
 		"&_pragma=cache_size(-16384)&_pragma=wal_autocheckpoint(4000)&_txlock=immediate")
@@ -120,7 +121,7 @@ func rawInsert(b *testing.B, path string, events []benchEvent) time.Duration {
 	taskNos := map[string]int64{}
 	at := ingestStart.UnixMicro()
 	start := time.Now()
-	for chunk := range slices.Chunk(events, benchCommit) {
+	for chunk := range slices.Chunk(events, max(1, len(events)/commits)) {
 		tx, err := db.Begin()
 		check(err)
 		event, task := tx.Stmt(event), tx.Stmt(task)
@@ -169,12 +170,17 @@ func median(ratios []float64) float64 {
 func BenchmarkIngest(b *testing.B) {
 	for _, lag := range []int{0, benchLag} {
 		b.Run(fmt.Sprintf("lag=%d", lag), func(b *testing.B) {
-			var g1, g4, rate []float64
+			var g1, g4, rate, size []float64
 			for b.Loop() {
 				events := benchEvents(b, "a", benchTasks, lag)
-				raw := rawInsert(b, rawDatabase(b), events)
-				g := newIngestRig(b)
+				var commits atomic.Int64
+				g := newIngestRig(b, func(o *store.Options) {
+					o.Hooks.BeforeCommit = func(int) error { commits.Add(1); return nil }
+				})
+				commits.Store(0)
 				fresh := g.ingestAll(events, true)
+				raw := rawInsert(b, rawDatabase(b), events, int(commits.Load()))
+				size = append(size, float64(len(events))/float64(commits.Load()))
 				again := g.ingestAll(events, false)
 				g1 = append(g1, raw.Seconds()/fresh.Seconds())
 				g4 = append(g4, fresh.Seconds()/again.Seconds())
@@ -183,6 +189,7 @@ func BenchmarkIngest(b *testing.B) {
 			b.ReportMetric(median(g1), "ingest/raw")
 			b.ReportMetric(median(g4), "replay/fresh")
 			b.ReportMetric(median(rate), "events/s")
+			b.ReportMetric(median(size), "events/commit")
 		})
 	}
 }

@@ -59,6 +59,7 @@ type WorkerTouch struct {
 
 // TaskHead is what the projection has to know of a stored task.
 type TaskHead struct {
+	No         int64
 	Name       string
 	State      string
 	Priority   string
@@ -90,12 +91,17 @@ type RouterTx interface {
 	InsertEventOfTask(e *NewEvent) (taskNo int64, added bool, err error)
 	// TaskHead reads what the projection needs of a stored task.
 	TaskHead(taskNo int64) (TaskHead, error)
+	// FindTask does so by the task's identity; the zero TaskHead when there is no such task.
+	FindTask(projectNo int64, engine, taskID string) (TaskHead, error)
 	// NextTaskNo is the number that the next new task gets.
 	NextTaskNo() (int64, error)
 	// InsertTask stores a task under t.No.
 	InsertTask(projectNo int64, t *Task) error
-	// UpdateTask writes the groups of columns named by set.
-	UpdateTask(t *Task, set TaskFields) error
+	// UpdateTask writes the groups of columns named by set. With a guard it does so only while state and times of the row
+	// are those of the guard, and reports whether they were.
+	UpdateTask(t *Task, set TaskFields, guard *TaskHead) (bool, error)
+	// RelinkEvents gives the events of one task number another.
+	RelinkEvents(from, to int64) error
 
 	// TouchWorker creates the row of a worker or moves its heartbeat forward; an older touch changes nothing.
 	TouchWorker(projectNo int64, id uuid.UUID, w WorkerTouch) error
@@ -153,6 +159,7 @@ type Router struct {
 	redact *Redactor
 	status statusLimiter
 	notes  touchNotes
+	hints  taskHints
 	taskID timeOrderedIDs
 }
 
@@ -164,7 +171,7 @@ func NewRouter(st Store[RouterTx, RouterReadTx], cmds ResultApplier, hub *wake.H
 	}
 	r := &Router{st: st, cmds: cmds, hub: hub, clock: opts.Clock, obs: opts.Observer, redact: redact,
 		status: statusLimiter{seen: map[statusKey]statusCount{}},
-		notes:  touchNotes{at: map[touchKey]touchNote{}}}
+		notes:  touchNotes{at: map[touchKey]touchNote{}}, hints: taskHints{m: map[taskHintKey]TaskHead{}}}
 	if r.clock == nil {
 		r.clock = clock.System()
 	}

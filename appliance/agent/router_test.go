@@ -341,3 +341,33 @@ func TestLargeGroupsAreSplitButKeepOrder(t *testing.T) {
 		t.Errorf("%d tasks out of order", len(got))
 	}
 }
+
+func TestRememberedTasksAreCheckedAgainstTheStoredOnes(t *testing.T) {
+	for _, c := range []struct {
+		name, change, event, want string
+	}{
+		{"unchanged", `SELECT 1`, event("task.started", "t", -time.Second, `{"worker":"w"}`), "n started normal q w [1] - - - - 0 1"},
+		{"ended meanwhile", `UPDATE tasks SET state = 'success', finished_at = 5`,
+			event("task.started", "t", -time.Second, `{"worker":"w"}`), "n success normal q w [1] - - - - 0 1"},
+		{"newer meanwhile", fmt.Sprintf(`UPDATE tasks SET state = 'retry', started_at = %d`, ingestStart.UnixMicro()),
+			event("task.started", "t", -time.Second, `{"worker":"w"}`), "n retry normal q w [1] - - - - 0 1"},
+		{"deleted meanwhile", `DELETE FROM tasks`, event("task.started", "t", -time.Second, `{"worker":"w"}`),
+			"unknown started normal - w - - - - - 0 1"},
+		{"deleted, then an event without a state", `DELETE FROM tasks`, event("task.rejected", "t", -time.Second, `{"queue":"r"}`),
+			"unknown pending normal r - - - - - - 0 1"},
+		{"deleted, then an unknown kind", `DELETE FROM tasks`, event("task.exploded", "t", -time.Second, `{}`), ""},
+		{"another row meanwhile", `UPDATE tasks SET task_no = 77, state = 'retry'`,
+			event("task.succeeded", "t", -time.Second, `{"result":1}`), "n success normal q - [1] - 1 - - 0 77"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newIngestRig(t)
+			g.one(batch(t, event("task.received", "t", -2*time.Second, `{"task_name":"n","queue":"q","args":[1]}`)))
+			g.exec(c.change)
+			g.want("event", g.one(batch(t, c.event)), "1 1/1")
+			g.want("task", g.text(strings.Replace(taskRow, " FROM", " || ' ' || task_no FROM", 1)), c.want)
+			if c.want != "" {
+				g.want("links", g.text(`SELECT count(*) FROM events e JOIN tasks t ON t.task_no = e.task_no`), "2")
+			}
+		})
+	}
+}
