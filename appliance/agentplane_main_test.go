@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -299,7 +299,9 @@ func bearer(m *appliancetest.Minted) string { return "Bearer " + m.Token.Reveal(
 
 // cancelFields are the fields of a cancel-task, which may be handed over again; restartFields those of a
 // restart-worker, which may not.
-func cancelFields(task string) map[string]any { return map[string]any{"engine": "celery", "task_id": task} }
+func cancelFields(task string) map[string]any {
+	return map[string]any{"engine": "celery", "task_id": task}
+}
 
 func restartFields() map[string]any { return map[string]any{"worker_name": "celery@box"} }
 
@@ -334,4 +336,14 @@ func frames(texts ...string) string {
 	return string(b)
 }
 
-func named(format string, args ...any) string { return fmt.Sprintf(format, args...) }
+// networks are address ranges of a configuration.
+func networks(ranges ...string) config.Prefixes {
+	var out config.Prefixes
+	for _, r := range ranges {
+		out = append(out, netip.MustParsePrefix(r))
+	}
+	return out
+}
+
+// auditTables are what an audit row changes: the log and its head.
+var auditTables = []string{"audit_log", "meta"}
