@@ -1,12 +1,9 @@
 package commands
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -53,37 +50,8 @@ func startFake(env *testscript.Env, data string) (url string, err error) {
 	return url, os.WriteFile(filepath.Join(data, "addresses.json"), []byte(`{"http":"`+url+`"}`), 0o600)
 }
 
-// startAppliance runs `serve` in this process and waits for what it says when it is ready.
 func startAppliance(env *testscript.Env, data string) (url string, err error) {
-	schema, err := os.ReadFile("../schema.sql")
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	out, in := io.Pipe()
-	var talk bytes.Buffer
-	done := make(chan int, 1)
-	go func() {
-		opts := newOptions(Stdio{In: strings.NewReader(""), Out: in, Err: &talk, Env: []string{"SIGNALBOX_DATA_DIR=" + data}},
-			Assets{Schema: string(schema), Version: "1.2.3"})
-		code := opts.execute(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--log-level", "warn"})
-		_ = in.Close()
-		done <- code
-	}()
-	env.Defer(func() {
-		cancel()
-		if code := <-done; code != ExitOK {
-			env.T().Fatal("serve ended with exit code", code, talk.String())
-		}
-	})
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), "Signalbox is ready at "); ok {
-			go func() { _, _ = io.Copy(io.Discard, out) }()
-			return rest, nil
-		}
-	}
-	return "", errors.New("serve never became ready")
+	return serveForTest(env.T().(testing.TB), data), nil
 }
 
 func runScripts(t *testing.T, dir string, start func(env *testscript.Env, data string) (url string, err error)) {
@@ -91,11 +59,7 @@ func runScripts(t *testing.T, dir string, start func(env *testscript.Env, data s
 		Dir: dir,
 		Setup: func(env *testscript.Env) error {
 			// Not below WORK: its path may be longer than a socket address.
-			data, err := os.MkdirTemp("", "sb")
-			if err != nil {
-				return err
-			}
-			env.Defer(func() { _ = os.RemoveAll(data) })
+			data := shortDir(env.T().(testing.TB))
 			url, err := start(env, data)
 			if err != nil {
 				return err

@@ -145,11 +145,7 @@ type run struct {
 
 func newRun(t *testing.T) *run {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := shortDir(t)
 	f := newFakeServer()
 	return &run{fake: f, dir: dir, url: f.listen(t, dir)}
 }
