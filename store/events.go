@@ -64,24 +64,34 @@ func (tx *Tx) InsertEventOfTask(e *agent.NewEvent) (taskNo int64, added bool, er
 	return no.Int64, true, rows.Close()
 }
 
+// CROSS fixes the order of the joins: the events lead, in the order that is asked for.
 const sqlEventColumns = `SELECT e.event_no, e.id, p.id, a.id, e.engine, e.task_id, e.kind, e.occurred_at, e.payload
-FROM events e JOIN projects p ON p.project_no = e.project_no JOIN agents a ON a.agent_no = e.agent_no`
+FROM events e CROSS JOIN projects p ON p.project_no = e.project_no CROSS JOIN agents a ON a.agent_no = e.agent_no`
 
 // ListEvents returns a page of events, newest first by (occurred_at, id).
 func (r *reader) ListEvents(projectNo int64, f agent.EventFilter, page agent.Page) ([]agent.Event, error) {
-	q := query{}
+	var taskNo int64
 	if f.Engine != "" && f.TaskID != "" {
 		// The events of one task are few and have their own index, but only while the task's row exists.
-		no, err := r.taskNo(projectNo, f.Engine, f.TaskID)
+		h, err := r.FindTask(projectNo, f.Engine, f.TaskID)
 		if err != nil {
 			return nil, err
 		}
-		if no != 0 {
-			q.and("e.task_no = ?", no)
+		if taskNo = h.No; taskNo != 0 {
 			f.Engine, f.TaskID = "", ""
 		}
 	}
-	if len(q.args) == 0 {
+	text, args := eventsQuery(projectNo, taskNo, f, page)
+	return r.events(text, args...)
+}
+
+// eventsQuery is the statement of ListEvents. With a task's number it reads by that alone: a condition on the project
+// would tempt the planner to walk the project's whole history.
+func eventsQuery(projectNo, taskNo int64, f agent.EventFilter, page agent.Page) (string, []any) {
+	q := query{}
+	if taskNo != 0 {
+		q.and("e.task_no = ?", taskNo)
+	} else {
 		q.and("e.project_no = ?", projectNo)
 	}
 	q.events(f)
@@ -91,11 +101,16 @@ func (r *reader) ListEvents(projectNo int64, f agent.EventFilter, page agent.Pag
 	if !f.Since.IsZero() {
 		q.and("e.occurred_at >= ?", f.Since.UnixMicro())
 	}
-	return r.events(q.text(sqlEventColumns)+` ORDER BY e.occurred_at DESC, e.id DESC LIMIT ?`, append(q.args, page.Limit)...)
+	return q.text(sqlEventColumns) + ` ORDER BY e.occurred_at DESC, e.id DESC LIMIT ?`, append(q.args, page.Limit)
 }
 
 // EventsBetween returns the project's events with positions in (after, upTo], oldest first.
 func (r *reader) EventsBetween(projectNo, after, upTo int64, f agent.EventFilter, limit int) ([]agent.Event, error) {
+	text, args := streamQuery(projectNo, after, upTo, f, limit)
+	return r.events(text, args...)
+}
+
+func streamQuery(projectNo, after, upTo int64, f agent.EventFilter, limit int) (string, []any) {
 	q := query{}
 	q.and("e.event_no > ? AND e.event_no <= ?", after, upTo)
 	// The unary plus keeps the planner on the log itself: any index on the project is ordered by time, not by position.
@@ -104,7 +119,7 @@ func (r *reader) EventsBetween(projectNo, after, upTo int64, f agent.EventFilter
 	if !f.Since.IsZero() {
 		q.and("+e.occurred_at >= ?", f.Since.UnixMicro())
 	}
-	return r.events(q.text(sqlEventColumns)+` ORDER BY e.event_no LIMIT ?`, append(q.args, limit)...)
+	return q.text(sqlEventColumns) + ` ORDER BY e.event_no LIMIT ?`, append(q.args, limit)
 }
 
 func (q *query) events(f agent.EventFilter) {
@@ -112,7 +127,7 @@ func (q *query) events(f agent.EventFilter) {
 	q.equal("e.task_id", f.TaskID)
 	q.equal("e.kind", f.Kind)
 	if f.AgentID != uuid.Nil {
-		q.and("a.id = ?", f.AgentID)
+		q.and("e.agent_no = (SELECT agent_no FROM agents WHERE id = ?)", f.AgentID)
 	}
 }
 

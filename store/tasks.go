@@ -39,21 +39,6 @@ func scanHead(s scanner) (h agent.TaskHead, err error) {
 	return h, err
 }
 
-const sqlTaskNo = `SELECT task_no FROM tasks WHERE project_no = ? AND engine = ? AND task_id = ?`
-
-func (r *reader) taskNo(projectNo int64, engine, taskID string) (no int64, err error) {
-	rows, err := r.Query(sqlTaskNo, projectNo, engine, taskID)
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close()
-	if rows.Next() {
-		err = rows.Scan(&no)
-		return no, err
-	}
-	return 0, rows.Err()
-}
-
 // NextTaskNo is the number that the next new task gets: one more than any before, deleted ones included.
 func (r *reader) NextTaskNo() (int64, error) {
 	n, err := r.sequence("tasks")
@@ -151,16 +136,12 @@ func (tx *Tx) RelinkEvents(from, to int64) error {
 const sqlTaskSelect = `SELECT t.task_no, t.id, p.id, t.engine, t.task_id, t.name, t.queue, t.state, t.priority, t.args, t.kwargs,
 t.result, t.exception, t.traceback, t.retry_count, t.eta, t.received_at, t.started_at, t.finished_at, t.runtime_ms,
 t.worker_name, t.parent_task_id, t.root_task_id, t.tags, t.created_at, t.updated_at
-FROM tasks t JOIN projects p ON p.project_no = t.project_no`
+FROM tasks t CROSS JOIN projects p ON p.project_no = t.project_no`
 
 // ListTasks returns a page of tasks, newest first.
 func (r *reader) ListTasks(projectNo int64, f agent.TaskFilter, page agent.Page) ([]agent.Task, error) {
-	q := query{}
-	q.tasks(projectNo, f)
-	if !page.After.IsZero() {
-		q.and("t.id < ?", page.After.ID)
-	}
-	rows, err := r.Query(q.text(sqlTaskSelect)+` ORDER BY t.id DESC LIMIT ?`, append(q.args, page.Limit)...)
+	text, args := tasksQuery(projectNo, f, page)
+	rows, err := r.Query(text, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +155,15 @@ func (r *reader) ListTasks(projectNo int64, f agent.TaskFilter, page agent.Page)
 		out = append(out, t)
 	}
 	return out, rows.Err()
+}
+
+func tasksQuery(projectNo int64, f agent.TaskFilter, page agent.Page) (string, []any) {
+	q := query{}
+	q.tasks(projectNo, f)
+	if !page.After.IsZero() {
+		q.and("t.id < ?", page.After.ID)
+	}
+	return q.text(sqlTaskSelect) + ` ORDER BY t.id DESC LIMIT ?`, append(q.args, page.Limit)
 }
 
 // tasks adds the conditions of a filter.
