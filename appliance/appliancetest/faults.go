@@ -107,6 +107,12 @@ func (f *Faults) AwaitLooks(t testing.TB, n int) {
 	f.await(t, "looks for commands", n, func() int { return f.looks })
 }
 
+// AwaitViews waits until the store has served n reads. With a clock that stands still nothing reads but requests.
+func (f *Faults) AwaitViews(t testing.TB, n int) {
+	t.Helper()
+	f.await(t, "reads", n, func() int { return f.views })
+}
+
 // AwaitQueued waits until n writes of the operation have been queued.
 func (f *Faults) AwaitQueued(t testing.TB, op string, n int) {
 	t.Helper()
