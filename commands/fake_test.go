@@ -221,8 +221,6 @@ func (f *fakeServer) wake() {
 
 // stream serves records as NDJSON from a cursor. list is read under the lock, again after each wake.
 func (f *fakeServer) stream(w http.ResponseWriter, r *http.Request, started func(), list func() []object, keep func(object) bool) {
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.WriteHeader(200)
 	flush := w.(http.Flusher).Flush
 	f.mu.Lock()
 	cut := f.cutAfter
@@ -232,7 +230,10 @@ func (f *fakeServer) stream(w http.ResponseWriter, r *http.Request, started func
 		f.dropStreams--
 	}
 	pos, gap := f.startOf(r.URL.Query().Get("cursor"), len(list()))
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("X-Signalbox-Cursor", f.cursor(pos))
 	f.mu.Unlock()
+	w.WriteHeader(200)
 	flush()
 	if drop {
 		panic(http.ErrAbortHandler)

@@ -156,13 +156,16 @@ func cut(s string, n int) string {
 	return string(runes[:n-1]) + "…"
 }
 
+// wireTime is RFC 3339 in UTC with the server's precision, always of one width.
+const wireTime = "2006-01-02T15:04:05.000000Z"
+
 // when formats a time: relative on a terminal, RFC 3339 when piped, "-" when absent.
 func (p *printer) when(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return "-"
 	}
 	if !p.stdio.IsTerminal {
-		return t.UTC().Format(time.RFC3339Nano)
+		return t.UTC().Format(wireTime)
 	}
 	return relative(t.Sub(p.opts.now()))
 }
@@ -206,7 +209,7 @@ func (p *printer) stamp(t *time.Time) string {
 	if p.stdio.IsTerminal {
 		return t.Local().Format("15:04:05.000")
 	}
-	return t.UTC().Format(time.RFC3339Nano)
+	return t.UTC().Format(wireTime)
 }
 
 // shortID is the part of an id that people read: its first eight digits. It is enough for any command that takes an id.

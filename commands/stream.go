@@ -28,6 +28,10 @@ const (
 	slowestRetry = 20
 )
 
+// cursorHeader tells where a stream that was asked for from now on begins. Without it, what happens between a connection
+// lost before its first record and the next one could not be asked for.
+const cursorHeader = "X-Signalbox-Cursor"
+
 // streamRecord is one line of a stream. raw is the whole line, for --json.
 type streamRecord struct {
 	Type    string             `json:"type"`
@@ -81,6 +85,9 @@ func (s *stream) run(ctx context.Context, handle func(*streamRecord) error) erro
 		}
 		if s.cursor != before || connected {
 			delay = s.delay
+		}
+		if reached && s.cursor == "" && s.opened == nil {
+			s.notice("gap: the server did not say where the stream began; what happens until it is back is not shown")
 		}
 		pause := delay/2 + rand.N(delay/2+1)
 		var api *apiError
@@ -140,6 +147,9 @@ func (s *stream) once(ctx context.Context, handle func(*streamRecord) error) (co
 			return false, s.client.transportError(ctx, readErr)
 		}
 		return false, decodeError(resp, body)
+	}
+	if s.cursor == "" {
+		s.cursor = resp.Header.Get(cursorHeader)
 	}
 	if s.opened != nil {
 		if err := s.opened(ctx); err != nil {

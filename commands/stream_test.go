@@ -5,9 +5,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -76,6 +80,26 @@ func TestStreamOutlivesAnOutageButNotARefusal(t *testing.T) {
 	got := opts.execute(t.Context(), []string{"events", "tail", "--project", "p", "--server", server.URL, "--api-key", "z4k_x", "--json"})
 	if got != ExitAuth || calls != 3 {
 		t.Errorf("exit code %d after %d calls: %s", got, calls, talk)
+	}
+}
+
+// A stream from now on that is lost before its first record goes on from where it began, not from a later now.
+func TestStreamFromNowOnMissesNothingBetweenConnections(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Query().Get("cursor"))
+		if len(asked) == 1 {
+			w.Header().Set("X-Signalbox-Cursor", "e.7")
+			return
+		}
+		_, _ = io.WriteString(w, `{"type":"event","cursor":"e.8","event":{}}`+"\n")
+	}))
+	defer server.Close()
+	opts, out, talk := (&run{}).options("", false)
+	args := []string{"events", "tail", "--project", "p", "--server", server.URL, "--api-key", "z4k_x", "--limit", "1", "--json"}
+	if got := opts.execute(t.Context(), args); got != ExitOK || len(asked) != 2 || asked[0] != "" || asked[1] != "e.7" {
+		t.Errorf("exit code %d, asked for %q: %s%s", got, asked, out, talk)
 	}
 }
 
@@ -198,4 +222,35 @@ func FuzzStreamRecord(f *testing.F) {
 			t.Fatalf("%q became %q: %v", line, &out, err)
 		}
 	})
+}
+
+// A private authority has to be named; without it nothing is sent.
+func TestPrivateAuthority(t *testing.T) {
+	t.Parallel()
+	f := newFakeServer()
+	server := httptest.NewUnstartedServer(f.handler(true))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of the refused handshake
+	server.StartTLS()
+	defer server.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(ca, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"status", "--server", server.URL, "--api-key", fakeAdminKey}
+	opts, _, talk := (&run{}).options("", false)
+	if got := opts.execute(t.Context(), append(args, "--ca-file", ca)); got != ExitOK {
+		t.Errorf("with the authority: exit code %d: %s", got, talk)
+	}
+	opts, _, talk = (&run{}).options("", false)
+	if got := opts.execute(t.Context(), args); got != ExitUnreachable || !strings.Contains(talk.String(), "certificate") {
+		t.Errorf("without it: exit code %d: %s", got, talk)
+	}
+	if n := len(f.requests); n != 1 {
+		t.Errorf("%d requests arrived, want 1", n)
+	}
+	opts, _, talk = (&run{}).options("", false)
+	if got := opts.execute(t.Context(), append(args, "--ca-file", os.DevNull)); got != ExitUsage {
+		t.Errorf("with an empty file: exit code %d: %s", got, talk)
+	}
 }

@@ -216,7 +216,7 @@ func TestTimesAreRelativeOnATerminalOnly(t *testing.T) {
 		after    time.Duration
 		want     string
 	}{
-		{false, time.Hour, "2030-01-02T03:04:05Z"},
+		{false, time.Hour, "2030-01-02T03:04:05.000000Z"},
 		{true, 0, "now"},
 		{true, 5 * time.Second, "5s ago"},
 		{true, 3*time.Minute + 4*time.Second, "3m04s ago"},
