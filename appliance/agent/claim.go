@@ -38,12 +38,17 @@ type ClaimResult struct {
 	NextDue *time.Time
 }
 
+// maxClaimBytes bounds the payloads of one call, so that a session with a long queue costs bounded memory: the call stops
+// after the command that passes it.
+const maxClaimBytes = 8 << 20
+
 // claimRounds bounds how often a pass that lost every row to others looks again.
 const claimRounds = 3
 
-// ClaimPending takes commands for a session, in the order of issue (agent protocol E.3, E.6, F.6). Each claim is
-// durable, with its ledger row, before it is returned. Over long-poll every claim is a transaction of its own that looks
-// at the agent first; over WebSocket all are one transaction. When nothing is there it writes nothing.
+// ClaimPending takes commands for a session, in the order of issue (agent protocol E.3, E.6, F.6), possibly fewer than
+// are there: a session that means to drain its queue calls until nothing is claimed. Each claim is durable, with its
+// ledger row, before it is returned. Over long-poll every claim is a transaction of its own that looks at the agent
+// first; over WebSocket all are one transaction. When nothing is there it writes nothing.
 //
 // After an error nothing beside the returned claims was taken; over long-poll these are valid and must be delivered.
 func (c *Commands) ClaimPending(ctx context.Context, p Peer, r ClaimRequest) (ClaimResult, error) {
@@ -62,15 +67,20 @@ func (c *Commands) ClaimPending(ctx context.Context, p Peer, r ClaimRequest) (Cl
 			err = c.claimAll(ctx, p, rows, &res)
 		}
 		if err != nil || len(res.Claimed) > 0 || res.Revoked || res.Archived {
-			res.NextDue = nil
 			return res, err
 		}
+	}
+	// Others took every row, round after round. There may be more: look again without waiting for a hint.
+	if r.Redispatch {
+		now := c.opts.Clock.Now()
+		res.NextDue = &now
 	}
 	return res, nil
 }
 
 // deliverable looks, on a snapshot, for what may be claimed, and sets Revoked, Archived and NextDue.
 func (c *Commands) deliverable(ctx context.Context, p Peer, r ClaimRequest, res *ClaimResult) (rows []DeliverableRow, err error) {
+	res.NextDue = nil
 	err = c.st.View(ctx, func(tx CommandReadTx) error {
 		res.Revoked, res.Archived, err = tx.CommandAgentAlive(p.AgentNo)
 		if err != nil || res.Revoked || res.Archived {
@@ -86,7 +96,6 @@ func (c *Commands) deliverable(ctx context.Context, p Peer, r ClaimRequest, res 
 		if err != nil {
 			return err
 		}
-		res.NextDue = nil
 		if !last.IsZero() {
 			due := last.Add(c.opts.RedispatchMinInterval)
 			res.NextDue = &due
@@ -101,6 +110,7 @@ func (c *Commands) deliverable(ctx context.Context, p Peer, r ClaimRequest, res 
 
 // claimEach claims one row per transaction and stops where the agent is found revoked.
 func (c *Commands) claimEach(ctx context.Context, p Peer, r ClaimRequest, rows []DeliverableRow, res *ClaimResult) error {
+	bytes := 0
 	for _, row := range rows {
 		if r.stopped() {
 			return nil
@@ -122,8 +132,12 @@ func (c *Commands) claimEach(ctx context.Context, p Peer, r ClaimRequest, rows [
 		if res.Revoked || res.Archived {
 			return nil
 		}
-		if ok {
-			res.Claimed = append(res.Claimed, cl)
+		if !ok {
+			continue
+		}
+		res.Claimed = append(res.Claimed, cl)
+		if bytes += len(cl.Command.Payload); bytes > maxClaimBytes {
+			return nil
 		}
 	}
 	return nil
@@ -134,6 +148,7 @@ func (c *Commands) claimAll(ctx context.Context, p Peer, rows []DeliverableRow, 
 	var taken []Claimed
 	err := c.st.Update(ctx, "claim commands", func(tx CommandTx) (err error) {
 		taken = taken[:0]
+		bytes := 0
 		res.Revoked, res.Archived, err = tx.CommandAgentAlive(p.AgentNo)
 		if err != nil || res.Revoked || res.Archived {
 			return err
@@ -143,8 +158,12 @@ func (c *Commands) claimAll(ctx context.Context, p Peer, rows []DeliverableRow, 
 			if err != nil {
 				return fmt.Errorf("claim command %d: %w", row.CommandNo, err)
 			}
-			if ok {
-				taken = append(taken, cl)
+			if !ok {
+				continue
+			}
+			taken = append(taken, cl)
+			if bytes += len(cl.Command.Payload); bytes > maxClaimBytes {
+				break
 			}
 		}
 		return nil

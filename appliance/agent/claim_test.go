@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -370,6 +371,48 @@ func TestFailedSignature(t *testing.T) {
 		if got := r.audits(); !slices.Equal(got, []string{"command.issue.cancel_task", "command.failed"}) {
 			t.Errorf("%s: audited %v", tr, got)
 		}
+	}
+}
+
+func TestOneCallTakesBoundedBytes(t *testing.T) {
+	t.Parallel()
+	for _, tr := range []agent.Transport{agent.WebSocket, agent.LongPoll} {
+		r := newCommandRig(t)
+		r.setup(func(tx *store.Tx) error {
+			for range 4 {
+				_, err := tx.InsertCommand(agent.Command{ID: uuid.New(), ProjectNo: r.project.No, AgentNo: r.agent.No, Action: "restart_worker",
+					TargetType: "worker", Payload: []byte(`{"x":"` + strings.Repeat("x", 3<<20) + `"}`), Status: agent.Pending,
+					IssuedAt: tx.Now(), TimeoutAt: tx.Now().Add(time.Minute)})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		for _, want := range []int{3, 1, 0} {
+			if got := len(r.claim(r.peer(tr), 500).Claimed); got != want {
+				t.Errorf("%s: took %d, want %d", tr, got, want)
+			}
+		}
+	}
+}
+
+func TestStoppedSessionTakesNothing(t *testing.T) {
+	t.Parallel()
+	r := newCommandRig(t)
+	for range 2 {
+		r.issue("restart_worker", restartPayload)
+	}
+	stop := make(chan struct{})
+	seen := 0
+	r.st.before = func(string) {
+		if seen++; seen == 1 {
+			close(stop)
+		}
+	}
+	res, err := r.cmds.ClaimPending(context.Background(), r.peer(agent.LongPoll), agent.ClaimRequest{Limit: 10, Stop: stop})
+	if err != nil || len(res.Claimed) != 1 { // the claim under way is kept, the next is not begun
+		t.Errorf("took %d, %v", len(res.Claimed), err)
 	}
 }
 

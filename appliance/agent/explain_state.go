@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"signalbox/appliance/rawjson"
@@ -94,7 +95,7 @@ func (e *explanation) dispatched() {
 			e.when(*e.cmd.AckedAt))
 	case d != nil && d.Outcome == DeliverySendFailed:
 		e.out.WaitingFor = WaitsForResult
-		e.out.Summary = fmt.Sprintf("Its frame could not be sent%s; nobody knows whether agent %s got it.", because(d.Reason), e.agent.Name)
+		e.out.Summary = fmt.Sprintf("%s%s; nobody knows whether agent %s got it.", lostFrame(d), because(d.Reason), e.agent.Name)
 	default:
 		e.out.WaitingFor = WaitsForAck
 		e.out.Summary = fmt.Sprintf("It was handed to agent %s at %s, which has not acked it.", e.agent.Name, e.when(*e.cmd.DispatchedAt))
@@ -195,7 +196,7 @@ func (e *explanation) whyTimeout(d *Delivery) string {
 	case e.cmd.AckedAt != nil:
 		return "the agent acked it and sent no result"
 	case d != nil && d.Outcome == DeliverySendFailed:
-		return "its frame could not be sent" + because(d.Reason)
+		return lowerFirst(lostFrame(d)) + because(d.Reason)
 	}
 	return "the agent neither acked it nor sent a result"
 }
@@ -221,7 +222,15 @@ func (e *explanation) afterwards(d *Delivery) {
 	}
 }
 
-// Words.
+// lostFrame says how an attempt was lost: before its frame was written, or after.
+func lostFrame(d *Delivery) string {
+	if d.SentAt != nil {
+		return "Its frame was sent and its delivery lost"
+	}
+	return "Its frame could not be sent"
+}
+
+func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 
 // when writes a time with its distance from now.
 func (e *explanation) when(t time.Time) string {

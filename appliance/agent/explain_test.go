@@ -40,6 +40,9 @@ func attempt(age time.Duration, t Transport, outcome DeliveryOutcome, reason str
 	if reason != "" {
 		d.Reason = &reason
 	}
+	if outcome == DeliverySendFailed {
+		d.SentAt = nil
+	}
 	return d
 }
 
@@ -156,6 +159,9 @@ var explainCases = []explained{
 		deliveries: []Delivery{attempt(3*time.Second, WebSocket, DeliveryTimeout, "")}, next: "nothing: it has ended", say: []string{"the agent acked it and sent no result"}},
 	{name: "timed out, not sent", cmd: func(c *Command) { handedOver(3*time.Second, "restart_worker")(c); endedAs(TimedOut)(c) },
 		deliveries: []Delivery{attempt(3*time.Second, WebSocket, DeliverySendFailed, "broken pipe")}, next: "nothing: it has ended", say: []string{"its frame could not be sent: broken pipe"}},
+	{name: "delivery lost, at most once", cmd: handedOver(3*time.Second, "restart_worker"), waits: WaitsForResult, next: "it ends as timeout", at: 40 * time.Second,
+		deliveries: []Delivery{{Attempt: 1, Transport: WebSocket, ClaimedAt: *ago(3 * time.Second), SentAt: ago(3 * time.Second), Outcome: DeliverySendFailed, Reason: textOrNil("the connection ended")}},
+		say:        []string{"Its frame was sent and its delivery lost: the connection ended; nobody knows whether agent worker-1 got it."}},
 	{name: "timed out, may be repeated", cmd: func(c *Command) { endedAs(TimedOut)(c); c.Action = "cancel_task"; key := "k"; c.IdempotencyKey = &key },
 		next: "nothing: it has ended", say: []string{"Repeating the request under its idempotency key"}},
 	{name: "timed out, safe to issue again", cmd: func(c *Command) { endedAs(TimedOut)(c); c.Action = "cancel_task" },

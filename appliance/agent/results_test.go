@@ -141,7 +141,9 @@ func TestResultRules(t *testing.T) {
 
 func TestReconcileCorrectsTheTask(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
+	r := newCommandRig(t)
+	p := r.peer(agent.WebSocket)
+	for i, tc := range []struct {
 		stored, result, want string
 		corrected            bool
 	}{
@@ -153,21 +155,20 @@ func TestReconcileCorrectsTheTask(t *testing.T) {
 		{"started", `{"engine_state":7}`, "started", false},
 		{"started", `{}`, "started", false},
 	} {
-		r := newCommandRig(t)
-		p := r.peer(agent.WebSocket)
+		taskID := fmt.Sprint("t", i)
 		r.setup(func(tx *store.Tx) error {
 			_, err := tx.Exec(`INSERT INTO tasks (id, project_no, engine, task_id, name, state, priority, created_at, updated_at)
-				VALUES (?, ?, 'celery', 't', 'n', ?, 'normal', 0, 0)`, uuid.New(), r.project.No, tc.stored)
+				VALUES (?, ?, 'celery', ?, 'n', ?, 'normal', 0, 0)`, uuid.New(), r.project.No, taskID, tc.stored)
 			return err
 		})
-		c := r.issue("reconcile_task", cancelPayload)
-		r.claimOne(p)
+		c := r.issue("reconcile_task", `{"engine":"celery","task_id":"`+taskID+`"}`)
+		audits := len(r.audits())
 		r.apply(p, c.ID.String(), `{"status":"success","result":`+tc.result+`}`)
 		var state string
 		var exception *string
 		var finished time.Time
 		err := r.db.View(context.Background(), func(tx *store.ReadTx) error {
-			return tx.QueryRow(`SELECT state, exception, finished_at FROM tasks`).Scan(&state, &exception, &finished)
+			return tx.QueryRow(`SELECT state, exception, finished_at FROM tasks WHERE task_id = ?`, taskID).Scan(&state, &exception, &finished)
 		})
 		if err != nil || state != tc.want {
 			t.Errorf("%s: state %s, %v", tc.result, state, err)
@@ -178,8 +179,22 @@ func TestReconcileCorrectsTheTask(t *testing.T) {
 		if strings.Contains(tc.result, "finished_at") && !finished.Equal(rigStart.Add(-time.Hour)) {
 			t.Errorf("%s: finished at %v", tc.result, finished)
 		}
-		if got := slices.Contains(r.audits(), "task.reconciled"); got != tc.corrected {
-			t.Errorf("%s: audited %v", tc.result, r.audits())
+		want := []string{"command.completed"}
+		if tc.corrected {
+			want = append(want, "task.reconciled")
 		}
+		if got := r.audits()[audits:]; !slices.Equal(got, want) {
+			t.Errorf("%s: audited %v", tc.result, got)
+		}
+	}
+}
+
+func TestReconcileOfAnUnknownTask(t *testing.T) {
+	t.Parallel()
+	r := newCommandRig(t)
+	c := r.issue("reconcile_task", cancelPayload)
+	r.apply(r.peer(agent.WebSocket), c.ID.String(), `{"status":"success","result":{"engine_state":"success"}}`)
+	if got := r.get(c); got.Status != agent.Completed || r.rows("tasks") != 0 {
+		t.Errorf("%s, %d tasks", got.Status, r.rows("tasks"))
 	}
 }
