@@ -5,21 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
-
-	"signalbox/appliance/secret"
-	"signalbox/transport/agentclient"
 )
 
 // defaultKills keeps the loop short in `go test`; `make kill` and CI set SIGNALBOX_KILLS to 200 and more.
@@ -37,7 +30,9 @@ func TestKillLoop(t *testing.T) {
 		}
 		kills = n
 	}
-	p := newProcess(t)
+	p := newProcess(t, buildBinary(t))
+	p.args = []string{"--agent-rate-limits=false", "--agent-command-timeout=20s", "--agent-redispatch-min-interval=1s",
+		"--agent-redispatch-window=10s"}
 	p.start()
 	led := newLedger()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -70,181 +65,6 @@ func TestKillLoop(t *testing.T) {
 	}
 	checkLedger(t, filepath.Join(p.dir, "signalbox.db"), led)
 	p.checkOffline()
-}
-
-// process is the real binary with its data directory.
-type process struct {
-	t      *testing.T
-	binary string
-	dir    string
-	listen string // fixed after the first start, so that clients find it again
-	notify *net.UnixConn
-	log    *os.File
-
-	mu  sync.Mutex
-	cmd *exec.Cmd
-	up  bool
-	url string
-}
-
-func newProcess(t *testing.T) *process {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "sbk")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if !t.Failed() {
-			os.RemoveAll(dir)
-		} else {
-			t.Logf("data kept in %s", dir)
-		}
-	})
-	p := &process{t: t, dir: dir, binary: buildBinary(t), listen: "127.0.0.1:0"}
-	p.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.log, err = os.Create(filepath.Join(dir, "serve.log")); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.cmd != nil && p.cmd.ProcessState == nil {
-			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait()
-		}
-		p.notify.Close()
-		p.log.Close()
-	})
-	return p
-}
-
-// buildBinary builds the real program as `make build` does, without the stamps.
-func buildBinary(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "signalbox")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "signalbox")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
-}
-
-// start starts the binary and returns the time from exec to ready.
-func (p *process) start() time.Duration {
-	p.t.Helper()
-	cmd := exec.Command(p.binary, "serve", "--data-dir", p.dir, "--listen", p.listen, "--agent-rate-limits=false",
-		"--agent-command-timeout=20s", "--agent-redispatch-min-interval=1s", "--agent-redispatch-window=10s")
-	cmd.Env = []string{"NOTIFY_SOCKET=" + filepath.Join(p.dir, "notify"), "PATH=" + os.Getenv("PATH")}
-	cmd.Stdout, cmd.Stderr = p.log, p.log
-	begun := time.Now()
-	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	p.mu.Lock()
-	p.cmd = cmd
-	p.mu.Unlock()
-	p.awaitReady()
-	took := time.Since(begun)
-	var addresses map[string]string
-	content, err := os.ReadFile(filepath.Join(p.dir, "addresses.json"))
-	if err == nil {
-		err = json.Unmarshal(content, &addresses)
-	}
-	if err != nil {
-		p.t.Fatalf("addresses.json: %v", err)
-	}
-	p.listen = addresses["http"]
-	p.mu.Lock()
-	p.up, p.url = true, "http://"+p.listen
-	p.mu.Unlock()
-	return took
-}
-
-func (p *process) awaitReady() {
-	p.t.Helper()
-	_ = p.notify.SetReadDeadline(time.Now().Add(30 * time.Second))
-	buf := make([]byte, 512)
-	for {
-		n, err := p.notify.Read(buf)
-		if err != nil {
-			log, _ := os.ReadFile(p.log.Name())
-			p.t.Fatalf("not ready: %v\n%s", err, tail(log, 4000))
-		}
-		if strings.Contains(string(buf[:n]), "READY=1") {
-			return
-		}
-	}
-}
-
-func tail(b []byte, n int) []byte { return b[max(len(b)-n, 0):] }
-
-// kill sends SIGKILL after the given time and waits for the end.
-func (p *process) kill(after time.Duration) {
-	p.t.Helper()
-	<-time.After(after)
-	p.mu.Lock()
-	cmd := p.cmd
-	p.up = false
-	p.mu.Unlock()
-	if err := cmd.Process.Kill(); err != nil {
-		log, _ := os.ReadFile(p.log.Name())
-		p.t.Fatalf("the process had ended by itself: %v\n%s", err, tail(log, 4000))
-	}
-	_ = cmd.Wait()
-	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
-		log, _ := os.ReadFile(p.log.Name())
-		p.t.Fatalf("ended by %v, not by our signal\n%s", cmd.ProcessState, tail(log, 4000))
-	}
-}
-
-// stop ends the binary in good order.
-func (p *process) stop() {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := p.cmd.Wait(); err != nil {
-		log, _ := os.ReadFile(p.log.Name())
-		p.t.Fatalf("orderly stop: %v\n%s", err, tail(log, 4000))
-	}
-}
-
-// cli runs the binary's own command line as the local administrator.
-func (p *process) cli(args ...string) ([]byte, error) {
-	cmd := exec.Command(p.binary, append(args, "--data-dir", p.dir, "--json")...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	return cmd.Output()
-}
-
-type mintedAgent struct {
-	cfg agentclient.Config
-	id  string
-}
-
-func (p *process) mint(name string) mintedAgent {
-	p.t.Helper()
-	out, err := p.cli("agents", "mint", name)
-	if err != nil {
-		p.t.Fatalf("mint: %v", err)
-	}
-	var m struct {
-		Agent struct{ ID string } `json:"agent"`
-		Token string              `json:"token"`
-		HMAC  string              `json:"hmac_secret"`
-	}
-	if err := json.Unmarshal(out, &m); err != nil {
-		p.t.Fatalf("mint: %v: %s", err, out)
-	}
-	key, err := agentclient.DecodeSecret(m.HMAC)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return mintedAgent{id: m.Agent.ID, cfg: agentclient.Config{URL: p.url, Token: secret.NewText(m.Token), ProjectSecret: key,
-		Engines: []string{"celery"}, Capabilities: map[string][]string{"celery": {"cancel_task"}}}}
 }
 
 // settle lets the clients run against a server that stays up until every command has ended.
@@ -281,7 +101,7 @@ func (p *process) checkOffline() {
 	if out, err := p.cli("audit", "verify"); err != nil {
 		p.t.Errorf("audit verify: %v: %s", err, out)
 	}
-	resp, err := http.Get(p.url + "/readyz")
+	resp, err := http.Get(p.baseURL() + "/readyz")
 	if err != nil {
 		p.t.Fatal(err)
 	}
