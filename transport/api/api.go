@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -88,13 +89,10 @@ func (a *API) handler(rt route) http.Handler {
 	})
 }
 
-// fail answers with an error, and logs those whose cause an operator must see.
+// fail answers with an error.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	switch fault.CodeOf(err) {
-	case fault.Internal, fault.Corrupt, fault.OutcomeUnknown, fault.Unavailable:
-		a.opts.Log.Error().Err(err).Str("request", transport.RequestID(r.Context())).Str("method", r.Method).
-			Str("path", r.URL.Path).Msg("request failed")
-	case fault.Unauthenticated:
+	a.logTrouble(r, err, "request failed")
+	if fault.Is(err, fault.Unauthenticated) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	transport.WriteError(w, r, err)
@@ -115,11 +113,29 @@ func (a *API) long() (done func(), err error) {
 
 // cutOff ends an answer that has begun and cannot be finished, so that the peer does not take it for whole.
 func (a *API) cutOff(c *call, err error) {
-	if c.Context().Err() == nil && !errors.Is(err, http.ErrAbortHandler) {
-		a.opts.Log.Warn().Err(err).Str("request", transport.RequestID(c.Context())).Str("path", c.URL.Path).
-			Msg("answer cut off")
-	}
+	a.logTrouble(c.Request, err, "answer cut off")
 	panic(http.ErrAbortHandler)
+}
+
+// logTrouble logs an error that the caller is not told the cause of. What callers do wrong, and that they go away, is
+// for debugging only.
+func (a *API) logTrouble(r *http.Request, err error, msg string) {
+	level := zerolog.DebugLevel
+	switch code := fault.CodeOf(err); {
+	case r.Context().Err() != nil || isNetwork(err):
+	case code == fault.Unavailable:
+		level = zerolog.WarnLevel
+	case code == fault.Internal, code == fault.Corrupt, code == fault.OutcomeUnknown:
+		level = zerolog.ErrorLevel
+	}
+	a.opts.Log.WithLevel(level).Err(err).Str("request", transport.RequestID(r.Context())).Str("method", r.Method).
+		Str("path", r.URL.Path).Msg(msg)
+}
+
+// isNetwork tells whether the error is of the connection to the peer.
+func isNetwork(err error) bool {
+	var e net.Error
+	return errors.As(err, &e)
 }
 
 // reply answers with JSON.

@@ -47,8 +47,14 @@ func (a *API) createKey(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	defer b.release()
-	n := agent.NewAPIKey{Name: b.required("name"), Role: agent.Role(b.required("role")),
+	n := agent.NewAPIKey{Name: b.required("name"), Role: agent.Role(orEmpty(b.text("role"))),
 		Scopes: b.texts("scopes", maxScopes), ProjectID: b.id("project_id"), ExpiresInDays: b.int("expires_in_days")}
+	if !b.has("role") { // as agent protocol H.7 has it: the key acts as its maker, held to its scopes
+		n.Role = c.who.Role
+		if len(n.Scopes) == 0 {
+			b.bad("role", "is required without scopes")
+		}
+	}
 	if err := b.err(); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ const docsFile = "../../docs/api.md"
 
 // TestDocs holds docs/api.md to the table of routes. Run it with -update after a change.
 func TestDocs(t *testing.T) {
+	t.Parallel()
 	want := renderDocs()
 	if *update {
 		if err := os.WriteFile(docsFile, []byte(want), 0o644); err != nil {

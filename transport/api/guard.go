@@ -96,9 +96,6 @@ func (a *API) place(rt route, c *call) error {
 		return nil
 	case own:
 		at = c.who.ProjectID
-		if at == nil {
-			return agent.Authorize(c.who, rt.resource, rt.write, rt.role, nil)
-		}
 	case inProject:
 		p, err := a.Directory.GetProject(c.Context(), c.PathValue("slug"), rt.archived)
 		if err != nil {

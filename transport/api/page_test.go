@@ -15,6 +15,7 @@ import (
 )
 
 func TestCursorForm(t *testing.T) {
+	t.Parallel()
 	c := agent.Cursor{At: start, ID: uuid.MustParse("8b7c1f64-0000-4000-8000-000000000001")}
 	text := encodeCursor(c)
 	decoded, err := base64.RawURLEncoding.DecodeString(text)
@@ -87,6 +88,7 @@ func (g *rig) walk(path string) (ids []string, pages int) {
 }
 
 func TestPages(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	g.online()
 	var commands []string
@@ -141,6 +143,7 @@ func sameByPairs(got, want []string) bool {
 }
 
 func TestFilters(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	g.online()
 	g.issue("t-1")

@@ -16,6 +16,7 @@ import (
 // TestRefusals sends one bad input each and checks status, the field that the detail array names, and that the database
 // is as before.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	g.online()
 	cmd := g.issue("t-1")
@@ -54,6 +55,7 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/projects/one/agents?include_revoked=2", ``, 422, "query include_revoked"},
 		{"POST", "/api-keys", `{"role":"viewer"}`, 422, "body name"},
 		{"POST", "/api-keys", `{"name":"k"}`, 422, "body role"},
+		{"POST", "/api-keys", `{"name":"k","role":null,"scopes":["tasks:read"]}`, 422, "body role"},
 		{"POST", "/api-keys", `{"name":"k","role":"root"}`, 422, "body role"},
 		{"POST", "/api-keys", `{"name":"k","role":"viewer","scopes":["all"]}`, 422, "body scopes"},
 		{"POST", "/api-keys", `{"name":"k","role":"viewer","expires_in_days":3651}`, 422, "body expires_in_days"},
@@ -98,6 +100,7 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/projects/one/events?engine=" + long(41), ``, 422, "query engine"},
 		{"GET", "/projects/one/events?task_id=", ``, 422, "query task_id"},
 		{"GET", "/projects/one/tasks?state=dancing", ``, 422, "query state"},
+		{"GET", "/projects/one/tasks?engine=celery", ``, 422, "query engine"},
 		{"GET", "/projects/one/tasks?priority=urgent", ``, 422, "query priority"},
 		{"GET", "/projects/one/tasks?format=xlsx", ``, 422, "query format"},
 		{"GET", "/projects/one/tasks?format=csv&fields=name,shoe", ``, 422, "query fields"},
@@ -152,6 +155,7 @@ func checkDetail(t *testing.T, name, text string, loc []string) {
 
 // TestEveryProblemIsNamed sends several bad fields at once.
 func TestEveryProblemIsNamed(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	a := g.do(g.admin, "GET", "/projects/one/tasks?limit=0&state=x&since=y", "")
 	for _, field := range []string{"limit", "state", "since"} {
@@ -162,6 +166,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 }
 
 func TestNobodyGivesMoreThanTheyHave(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	bound := g.key(agent.NewAPIKey{Role: agent.Admin, ProjectID: &g.project.ID})
 	before := g.state()
@@ -177,5 +182,9 @@ func TestNobodyGivesMoreThanTheyHave(t *testing.T) {
 	a := g.do(bound, "POST", "/api-keys", fmt.Sprintf(`{"name":"k","role":"viewer","project_id":%q}`, g.project.ID))
 	if a.status != http.StatusCreated {
 		t.Errorf("a key of its own project: %d %s", a.status, a.body)
+	}
+	a = g.ok(http.StatusCreated, "POST", "/api-keys", `{"name":"k","scopes":["tasks:read"]}`, nil)
+	if !strings.Contains(a.body, `"role":"admin","scopes":["tasks:read"]`) {
+		t.Errorf("a key by scopes alone: %s", a.body)
 	}
 }

@@ -76,8 +76,8 @@ func keyRoutes() []route {
 		{method: "GET", path: "/api-keys", where: own, resource: "auth", role: agent.Admin, handle: (*API).listKeys,
 			doc: doc{group: groupKeys, answer: "200 array of ApiKey, those not revoked"}},
 		{method: "POST", path: "/api-keys", where: own, resource: "auth", write: true, role: agent.Admin, handle: (*API).createKey,
-			doc: doc{group: groupKeys, body: "`name`, `role` viewer, operator, admin or auditor; optional `scopes` (≤64, default: the " +
-				"role's), `project_id`, `expires_in_days` 1..3650",
+			doc: doc{group: groupKeys, body: "`name`; `role` viewer, operator, admin or auditor (may be absent beside `scopes`: then the " +
+				"maker's own); optional `scopes` (≤64, default: the role's), `project_id`, `expires_in_days` 1..3650",
 				answer: "201 ApiKey and `token`, which is shown this once. Nobody gives more than they have (403)"}},
 		{method: "GET", path: "/api-keys/scopes", where: own, resource: "auth", role: agent.Admin, handle: (*API).listScopes,
 			doc: doc{group: groupKeys, answer: "200 array of every scope"}},

@@ -25,6 +25,7 @@ func admitted(status int) bool {
 
 // TestRights asks every route with every role, and with every scope that is and is not its own.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	type holder struct {
 		name   string
@@ -99,6 +100,7 @@ func mayCall(rt route, role agent.Role, scopes []string, bound bool) bool {
 
 // TestTable holds the table to the sections of the protocol that have no test of their own.
 func TestTable(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for _, rt := range routes() {
 		name := rt.method + " " + rt.path
@@ -125,6 +127,7 @@ func TestTable(t *testing.T) {
 }
 
 func TestUnknownPath(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	for _, path := range []string{"/nothing", "/projects/one/nothing", "/projects/one/agents/x/y/z"} {
 		a := g.do(g.admin, "GET", path, "")

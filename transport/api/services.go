@@ -68,6 +68,12 @@ type Records interface {
 	ListQueues(ctx context.Context, projectNo int64) ([]agent.Queue, error)
 }
 
+var (
+	_ Directory = (*agent.Directory)(nil)
+	_ Commands  = (*agent.Commands)(nil)
+	_ Records   = (*agent.Records)(nil)
+)
+
 // AuditLog reads the audit log; BindAudit makes one.
 type AuditLog interface {
 	// List returns up to limit rows that match, newest first, below row number before; 0 starts at the newest.

@@ -76,6 +76,7 @@ const (
 
 // TestShapes holds every answer to the fields that the protocol names.
 func TestShapes(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	g.online()
 	g.events("task.started", "t-1")
@@ -123,6 +124,7 @@ func TestShapes(t *testing.T) {
 }
 
 func TestAgentDetail(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	g.online()
 	path := "/projects/one/agents/" + g.agent.ID.String()
@@ -149,6 +151,7 @@ func TestAgentDetail(t *testing.T) {
 }
 
 func TestProjects(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	a := g.ok(http.StatusCreated, "POST", "/projects", `{"slug":"new","name":"New <b>","description":null,"later_field":1}`, nil)
 	for _, want := range []string{`"environment":"production"`, `"retention_days":30`, `"is_active":true`, `"allowed_schedulers":null`} {
@@ -210,6 +213,7 @@ func TestProjects(t *testing.T) {
 }
 
 func TestIssue(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	body := fmt.Sprintf(`{"agent_id":%q,"engine":"celery","task_id":"t","idempotency_key":"k-1"}`, g.agent.ID)
 	a := g.do(g.admin, "POST", "/projects/one/commands/cancel-task", body)
@@ -267,6 +271,7 @@ func TestIssue(t *testing.T) {
 }
 
 func TestBulkBucket(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, func(o *Options) { o.Bulk = transport.NewRateBucket("bulk", 2, time.Minute, o.Clock) })
 	g.online()
 	g.ok(http.StatusOK, "POST", "/projects/one/tasks/bulk-delete", `{"filter_state":"failure"}`, nil)
@@ -284,6 +289,7 @@ func TestBulkBucket(t *testing.T) {
 }
 
 func TestBulkDelete(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	g.events("task.succeeded", "t-1", "t-2", "t-3")
 	g.events("task.failed", "t-4")
@@ -304,6 +310,7 @@ func TestBulkDelete(t *testing.T) {
 }
 
 func TestRawJSON(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	g.events("task.received", "a/b c")
 	a := g.ok(http.StatusOK, "GET", "/projects/one/tasks/celery/a%2Fb%20c", "", nil)
@@ -314,6 +321,7 @@ func TestRawJSON(t *testing.T) {
 }
 
 func TestExport(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	ids := []string{"=cmd()"}
 	for i := range exportPage + 1 {
@@ -351,6 +359,7 @@ func TestExport(t *testing.T) {
 }
 
 func TestAuditRoutes(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	a := g.ok(http.StatusOK, "POST", "/audit/verify", "", nil)
 	if !strings.Contains(a.body, `"ok":true`) || !strings.Contains(a.body, `"broken":null`) || !strings.Contains(a.body, `"first_seq":1`) {
@@ -366,6 +375,7 @@ func TestAuditRoutes(t *testing.T) {
 
 // TestExportColumns keeps the export's columns to the fields of the shapes.
 func TestExportColumns(t *testing.T) {
+	t.Parallel()
 	if got := strings.Join(taskColumns.names, " "); got != taskKeys {
 		t.Errorf("tasks: %s", got)
 	}
@@ -380,6 +390,7 @@ func TestExportColumns(t *testing.T) {
 }
 
 func TestAllowlist(t *testing.T) {
+	t.Parallel()
 	networks := transport.NewNetworks(nil)
 	g := newRig(t, func(o *Options) {
 		o.Allow = transport.NewAllowlist("api", networks, nil)
@@ -403,6 +414,7 @@ func TestAllowlist(t *testing.T) {
 
 // TestLocalAdmin asks over the admin socket, where no key is needed and no allowlist or bucket applies.
 func TestLocalAdmin(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, func(o *Options) {
 		o.Allow = transport.NewAllowlist("api", transport.NewNetworks(mustPrefixes(t, "10.0.0.0/8")), nil)
 		o.Bulk = transport.NewRateBucket("bulk", 1, time.Minute, o.Clock)

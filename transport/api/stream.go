@@ -83,6 +83,7 @@ func (a *API) serveStream(w http.ResponseWriter, c *call, at position, follow bo
 	defer cancel()
 	watch := a.Hub.Watch(log.key)
 	defer watch.Stop()
+	follow = follow && c.Method != http.MethodHead // it would wait for a body that nobody reads
 	s := &stream{api: a, call: c, log: log, follow: follow, w: w, rc: http.NewResponseController(w),
 		proved: a.opts.Clock.Now()}
 	s.enc = json.NewEncoder(&s.buf)

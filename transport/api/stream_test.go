@@ -70,6 +70,7 @@ func words(ls []line) string {
 }
 
 func TestCommandStream(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	g.online()
 	first, second := g.issue("t-1"), g.issue("t-2")
@@ -106,6 +107,7 @@ func TestCommandStream(t *testing.T) {
 }
 
 func TestEventStream(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	var ids []string
 	for i := range 2*streamPage + 7 {
@@ -130,6 +132,7 @@ func TestEventStream(t *testing.T) {
 
 // TestEventStreamGap lets retention remove events and resumes below, at and above what it removed.
 func TestEventStreamGap(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	g.events("task.received", "old-1", "old-2")
 	before := g.stream("/projects/one/events/stream?follow=false&cursor=0")
@@ -148,6 +151,40 @@ func TestEventStreamGap(t *testing.T) {
 		if got := words(g.stream("/projects/one/events/stream?follow=false&cursor=" + cursor)); got != want {
 			t.Errorf("from %s: %s, want %s", cursor, got, want)
 		}
+	}
+}
+
+// TestCommandStreamGap lets retention remove a command and resumes below and above what it removed.
+func TestCommandStreamGap(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.online()
+	old := g.issue("t-1")
+	g.ok(http.StatusOK, "POST", "/projects/one/commands/"+old.String()+"/cancel", "", nil)
+	g.issue("t-2")
+	before := g.stream("/projects/one/commands/stream?follow=false&cursor=0")
+	g.clock.Advance(time.Second)
+	if n, err := g.commands.PruneCommands(context.Background(), g.clock.Now()); err != nil || n != 1 {
+		t.Fatalf("pruned %d, %v", n, err)
+	}
+	for cursor, want := range map[string]string{
+		"0":              "issued:pending",
+		before[0].Cursor: "gap:retention issued:pending",
+		before[1].Cursor: "issued:pending",
+		before[2].Cursor: "",
+	} {
+		if got := words(g.stream("/projects/one/commands/stream?follow=false&cursor=" + cursor)); got != want {
+			t.Errorf("from %s: %s, want %s", cursor, got, want)
+		}
+	}
+}
+
+// TestHeadOfAStream asks for no body, and must not wait for one.
+func TestHeadOfAStream(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	if a := g.do(g.admin, "HEAD", "/projects/one/events/stream?follow=true", ""); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }
 
@@ -200,6 +237,7 @@ func (f *follower) record() line {
 }
 
 func TestFollow(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	g.online()
 	s := g.serve()
@@ -226,6 +264,7 @@ func TestFollow(t *testing.T) {
 
 // TestFollowEndsWithTheRight revokes the key of a stream.
 func TestFollowEndsWithTheRight(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	s := g.serve()
 	f := g.followStream(t, s.URL, "/projects/one/events/stream")
@@ -242,6 +281,7 @@ func TestFollowEndsWithTheRight(t *testing.T) {
 
 // TestFollowEndsWithTheServer drains a server with a stream, which must end cleanly.
 func TestFollowEndsWithTheServer(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	srv, err := transport.NewServer(transport.ServerConfig{Listen: "127.0.0.1:0", Handler: g.handler, Log: zerolog.Nop()})
 	g.must(err)
@@ -256,6 +296,7 @@ func TestFollowEndsWithTheServer(t *testing.T) {
 }
 
 func TestTooManyStreams(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, func(o *Options) { o.MaxStreams = 1 })
 	s := g.serve()
 	g.followStream(t, s.URL, "/projects/one/events/stream")
@@ -298,6 +339,7 @@ func (r *failingRecords) StreamEvents(ctx context.Context, no, after int64, f ag
 
 // TestTroubleInTheMiddle holds that an answer that could not be finished does not look whole.
 func TestTroubleInTheMiddle(t *testing.T) {
+	t.Parallel()
 	g := newRig(t)
 	var ids []string
 	for i := range exportPage + 1 {
