@@ -104,7 +104,7 @@ func (a *killAgent) ack(frames ...string) {
 // ingest sends events until ctx ends.
 func (a *killAgent) ingest(ctx context.Context, ws bool) {
 	for ctx.Err() == nil {
-		a.cfg.URL = a.p.url
+		a.cfg.URL = a.p.baseURL()
 		if ws {
 			a.ingestWS(ctx)
 		} else {
@@ -170,7 +170,7 @@ func (a *killAgent) ingestLP(ctx context.Context) {
 // execute takes commands and answers them until ctx ends.
 func (a *killAgent) execute(ctx context.Context, ws bool) {
 	for ctx.Err() == nil {
-		a.cfg.URL = a.p.url
+		a.cfg.URL = a.p.baseURL()
 		if ws {
 			a.executeWS(ctx)
 		} else {
@@ -281,7 +281,7 @@ func (a *killAgent) post(ctx context.Context, client *http.Client, key, route st
 		a.p.t.Errorf("encode: %v", err)
 		return "", "", false
 	}
-	url := a.p.url + "/api/v1/projects/default/commands/" + route
+	url := a.p.baseURL() + "/api/v1/projects/default/commands/" + route
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(content))
 	if err != nil {
 		a.p.t.Errorf("request: %v", err)
