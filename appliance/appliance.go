@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
 	"sync"
@@ -231,8 +232,26 @@ func (a *Appliance) drainSessions(ctx context.Context) error {
 	return a.sessions.Drain(ctx, max(spread, 0))
 }
 
-// Addresses returns every bound address by the listener's name.
-func (a *Appliance) Addresses() map[string]string { return a.server.Addresses() }
+// AddressURL is the name, among the addresses, of the main listener's base URL.
+const AddressURL = "url"
+
+// Addresses returns every bound address by the listener's name, and the base URL of the main one under AddressURL.
+func (a *Appliance) Addresses() map[string]string {
+	addresses := a.server.Addresses()
+	scheme := "http"
+	if a.certificates != nil {
+		scheme = "https"
+	}
+	host, port, err := net.SplitHostPort(addresses[transport.ListenerMain])
+	if err != nil {
+		return addresses
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	addresses[AddressURL] = scheme + "://" + net.JoinHostPort(host, port)
+	return addresses
+}
 
 // FirstRun returns what this start made.
 func (a *Appliance) FirstRun() FirstRun { return a.first }

@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 
 	"signalbox/appliance"
 	"signalbox/appliance/config"
-	"signalbox/transport"
 )
 
 func newServeCommand(opts *options) *cobra.Command {
@@ -116,7 +114,7 @@ func (o *options) welcome(cfg *config.Config, a *appliance.Appliance) {
 	if first.Project == "" && first.AdminKey.IsZero() {
 		return
 	}
-	url := baseURL(cfg, a.Addresses()[transport.ListenerMain])
+	url := a.Addresses()[appliance.AddressURL]
 	say := func(format string, args ...any) { fmt.Fprintf(o.stdio.Out, format+"\n", args...) }
 	say("")
 	say("Signalbox is ready at %s", url)
@@ -150,19 +148,4 @@ func programName() string {
 		return os.Args[0]
 	}
 	return "signalbox"
-}
-
-func baseURL(cfg *config.Config, address string) string {
-	scheme := "http"
-	if cfg.Server.TLS() {
-		scheme = "https"
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return scheme + "://" + address
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return scheme + "://" + net.JoinHostPort(host, port)
 }
