@@ -69,11 +69,11 @@ func newProcess(t testing.TB, binary string) *process {
 	return p
 }
 
-// buildBinary builds the real program as `make build` does, without the stamps.
+// buildBinary builds the real program as `make build` does, without the version.
 func buildBinary(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "signalbox")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "signalbox")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "signalbox")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
