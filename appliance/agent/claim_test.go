@@ -186,9 +186,10 @@ func TestRetryFamilyNeedsTheContract(t *testing.T) {
 
 func TestRevokeAndArchiveStopClaims(t *testing.T) {
 	t.Parallel()
-	stop := map[string]func(r *commandRig, tx *store.Tx) error{
-		"revoked": func(r *commandRig, tx *store.Tx) error { _, err := tx.RevokeAgent(r.agent.No); return err },
-		"archived": func(r *commandRig, tx *store.Tx) error {
+	r := newCommandRig(t)
+	stop := map[string]func(tx *store.Tx) error{
+		"revoked": func(tx *store.Tx) error { _, err := tx.RevokeAgent(r.agent.No); return err },
+		"archived": func(tx *store.Tx) error {
 			_, err := tx.Exec(`UPDATE projects SET is_active = 0 WHERE project_no = ?`, r.project.No)
 			return err
 		},
@@ -197,16 +198,15 @@ func TestRevokeAndArchiveStopClaims(t *testing.T) {
 		for _, tr := range []agent.Transport{agent.WebSocket, agent.LongPoll} {
 			for _, claimsBefore := range []int{-1, 0, 1} { // -1: before the pass
 				t.Run(fmt.Sprintf("%s %s after %d", name, tr, claimsBefore), func(t *testing.T) {
-					t.Parallel()
-					r := newCommandRig(t)
+					r.agent = r.addAgent(r.project, t.Name(), agent.Online)
 					a, b := r.issue("restart_worker", restartPayload), r.issue("restart_worker", restartPayload)
 					seen := 0
 					if claimsBefore < 0 {
-						r.setup(func(tx *store.Tx) error { return act(r, tx) })
+						r.setup(func(tx *store.Tx) error { return act(tx) })
 					} else {
 						r.st.before = func(string) {
 							if seen == claimsBefore {
-								r.setup(func(tx *store.Tx) error { return act(r, tx) })
+								r.setup(func(tx *store.Tx) error { return act(tx) })
 							}
 							seen++
 						}
@@ -232,6 +232,10 @@ func TestRevokeAndArchiveStopClaims(t *testing.T) {
 					if wantClaimed == 0 && r.get(a).Status != agent.Pending {
 						t.Errorf("the first command is %s", r.get(a).Status)
 					}
+					r.setup(func(tx *store.Tx) error {
+						_, err := tx.Exec(`UPDATE projects SET is_active = 1`)
+						return err
+					})
 				})
 			}
 		}
@@ -261,9 +265,9 @@ func TestLoserOfARaceLooksAgain(t *testing.T) {
 func TestFailedSend(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
+	r := newCommandRig(t)
 	t.Run("redeliverable goes back", func(t *testing.T) {
-		t.Parallel()
-		r := newCommandRig(t)
+		r.agent = r.addAgent(r.project, t.Name(), agent.Online)
 		c := r.issue("cancel_task", cancelPayload)
 		cl := r.claimOne(r.peer(agent.WebSocket))
 		w := r.hub.Watch(agent.AgentKey(r.agent.No))
@@ -287,8 +291,7 @@ func TestFailedSend(t *testing.T) {
 		}
 	})
 	t.Run("at-most-once stays", func(t *testing.T) {
-		t.Parallel()
-		r := newCommandRig(t)
+		r.agent = r.addAgent(r.project, t.Name(), agent.Online)
 		c := r.issue("restart_worker", restartPayload)
 		cl := r.claimOne(r.peer(agent.WebSocket))
 		if err := r.cmds.SendFailed(ctx, cl, "broken pipe"); err != nil {
@@ -302,8 +305,7 @@ func TestFailedSend(t *testing.T) {
 		}
 	})
 	t.Run("acked all the same", func(t *testing.T) {
-		t.Parallel()
-		r := newCommandRig(t)
+		r.agent = r.addAgent(r.project, t.Name(), agent.Online)
 		p := r.peer(agent.WebSocket)
 		c := r.issue("cancel_task", cancelPayload)
 		cl := r.claimOne(p)
@@ -316,8 +318,7 @@ func TestFailedSend(t *testing.T) {
 		}
 	})
 	t.Run("timed out meanwhile", func(t *testing.T) {
-		t.Parallel()
-		r := newCommandRig(t)
+		r.agent = r.addAgent(r.project, t.Name(), agent.Online)
 		c := r.issue("cancel_task", cancelPayload)
 		cl := r.claimOne(r.peer(agent.WebSocket))
 		r.clock.Advance(2 * time.Minute)
@@ -332,8 +333,7 @@ func TestFailedSend(t *testing.T) {
 		}
 	})
 	t.Run("old attempt", func(t *testing.T) {
-		t.Parallel()
-		r := newCommandRig(t)
+		r.agent = r.addAgent(r.project, t.Name(), agent.Online)
 		p := r.peer(agent.LongPoll)
 		c := r.issue("cancel_task", cancelPayload)
 		old := r.claimOne(p)
@@ -353,8 +353,9 @@ func TestFailedSend(t *testing.T) {
 
 func TestFailedSignature(t *testing.T) {
 	t.Parallel()
+	r := newCommandRig(t)
 	for tr, text := range map[agent.Transport]string{agent.LongPoll: "longpoll sign failed", agent.WebSocket: "ws sign failed"} {
-		r := newCommandRig(t)
+		audits := len(r.audits())
 		c := r.issue("cancel_task", cancelPayload)
 		cl := r.claimOne(r.peer(tr))
 		for range 2 {
@@ -368,7 +369,7 @@ func TestFailedSignature(t *testing.T) {
 		if o := r.outcomes(c); !slices.Equal(o, []agent.DeliveryOutcome{"sign_failed"}) {
 			t.Errorf("%s: ledger %v", tr, o)
 		}
-		if got := r.audits(); !slices.Equal(got, []string{"command.issue.cancel_task", "command.failed"}) {
+		if got := r.audits()[audits:]; !slices.Equal(got, []string{"command.issue.cancel_task", "command.failed"}) {
 			t.Errorf("%s: audited %v", tr, got)
 		}
 	}
@@ -376,8 +377,8 @@ func TestFailedSignature(t *testing.T) {
 
 func TestOneCallTakesBoundedBytes(t *testing.T) {
 	t.Parallel()
+	r := newCommandRig(t)
 	for _, tr := range []agent.Transport{agent.WebSocket, agent.LongPoll} {
-		r := newCommandRig(t)
 		r.setup(func(tx *store.Tx) error {
 			for range 4 {
 				_, err := tx.InsertCommand(agent.Command{ID: uuid.New(), ProjectNo: r.project.No, AgentNo: r.agent.No, Action: "restart_worker",
