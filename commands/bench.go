@@ -10,6 +10,7 @@ import (
 
 	"signalbox/appliance/secret"
 	"signalbox/transport/agentclient"
+	"signalbox/transport/wire"
 )
 
 func newBenchCommand(opts *options) *cobra.Command {
@@ -204,7 +205,10 @@ func (b *benchAgents) open(ctx context.Context, cfg agentclient.Config) (s bench
 	if b.transport == "ws" {
 		s.ws, err = agentclient.DialWS(ctx, cfg)
 	} else {
-		s.lp, err = agentclient.OpenLP(ctx, cfg)
+		if s.lp, err = agentclient.OpenLP(ctx, cfg); err == nil {
+			// Polls do not count as liveness, and commands for an agent that is not online are not counted as accepted.
+			_, err = s.lp.Upload(ctx, agentclient.Outgoing{Type: wire.TypeHeartbeat, ID: "hb_1", Payload: []byte(agentclient.Heartbeat)})
+		}
 	}
 	return s, err
 }
