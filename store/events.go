@@ -1,7 +1,6 @@
 package store
 
 import (
-	"database/sql"
 	"strconv"
 	"strings"
 	"time"
@@ -32,36 +31,6 @@ func (tx *Tx) InsertEvent(e *agent.NewEvent) (added bool, err error) {
 	res, err := tx.Exec(sqlInsertEvent, e.ID[:], e.ProjectNo, e.AgentNo, taskNo, e.Engine, e.TaskID, e.Kind,
 		e.OccurredAt.UnixMicro(), e.TimeReplaced, e.Payload)
 	return res.RowsAffected() == 1, err
-}
-
-// One statement finds the task and stores the event: most events of a replay end here.
-const sqlInsertEventOfTask = `INSERT INTO events (id, project_no, agent_no, task_no, engine, task_id, kind, occurred_at,
-time_replaced, payload) VALUES (?1, ?2, ?3,
-coalesce((SELECT task_no FROM tasks WHERE project_no = ?2 AND engine = ?5 AND task_id = ?6), ?4), ?5, ?6, ?7, ?8, ?9, ?10)
-ON CONFLICT DO NOTHING RETURNING task_no`
-
-// InsertEventOfTask stores an event unless one of the same identity is stored already. It gets the number of its task,
-// or e.TaskNo when there is none yet (0: no number), and returns the number stored, 0 for none.
-func (tx *Tx) InsertEventOfTask(e *agent.NewEvent) (taskNo int64, added bool, err error) {
-	var fallback any
-	if e.TaskNo != 0 {
-		fallback = e.TaskNo
-	}
-	rows, err := tx.Query(sqlInsertEventOfTask, e.ID[:], e.ProjectNo, e.AgentNo, fallback, e.Engine, e.TaskID, e.Kind,
-		e.OccurredAt.UnixMicro(), e.TimeReplaced, e.Payload)
-	if err != nil {
-		return 0, false, err
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		return 0, false, rows.Err()
-	}
-	var no sql.NullInt64
-	if err := rows.Scan(&no); err != nil {
-		return 0, false, err
-	}
-	// Closing steps the statement to its end, where it can still fail.
-	return no.Int64, true, rows.Close()
 }
 
 // CROSS fixes the order of the joins: the events lead, in the order that is asked for.

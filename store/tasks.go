@@ -9,32 +9,23 @@ import (
 	"github.com/google/uuid"
 
 	"signalbox/appliance/agent"
-	"signalbox/appliance/fault"
 )
 
-const (
-	sqlTaskHead = `SELECT task_no, name, state, priority, received_at, started_at, finished_at FROM tasks WHERE task_no = ?`
-	sqlFindTask = `SELECT task_no, name, state, priority, received_at, started_at, finished_at FROM tasks
+const sqlFindTask = `SELECT task_no, name, state, priority, received_at, started_at, finished_at FROM tasks
 WHERE project_no = ? AND engine = ? AND task_id = ?`
-)
 
-// TaskHead reads what the projection needs of a stored task.
-func (r *reader) TaskHead(taskNo int64) (agent.TaskHead, error) {
-	return scanHead(r.QueryRow(sqlTaskHead, taskNo))
-}
-
-// FindTask reads what the projection needs of a task; the zero TaskHead when there is no such task.
-func (r *reader) FindTask(projectNo int64, engine, taskID string) (agent.TaskHead, error) {
-	h, err := scanHead(r.QueryRow(sqlFindTask, projectNo, engine, taskID))
-	if fault.Is(err, fault.NotFound) {
-		return agent.TaskHead{}, nil
+// FindTask reads what the projection needs; the zero TaskHead when there is no such task.
+func (r *reader) FindTask(projectNo int64, engine, taskID string) (h agent.TaskHead, err error) {
+	rows, err := r.Query(sqlFindTask, projectNo, engine, taskID)
+	if err != nil {
+		return h, err
 	}
-	return h, err
-}
-
-func scanHead(s scanner) (h agent.TaskHead, err error) {
+	defer rows.Close()
+	if !rows.Next() {
+		return h, rows.Err()
+	}
 	var received, started, finished sql.NullInt64
-	err = s.Scan(&h.No, &h.Name, &h.State, &h.Priority, &received, &started, &finished)
+	err = rows.Scan(&h.No, &h.Name, &h.State, &h.Priority, &received, &started, &finished)
 	h.ReceivedAt, h.StartedAt, h.FinishedAt = optionalTime(received), optionalTime(started), optionalTime(finished)
 	return h, err
 }

@@ -57,6 +57,7 @@ func headOf(t *Task) TaskHead {
 type taskRow struct {
 	task   Task
 	isNew  bool
+	listed bool // among those to write
 	set    TaskFields
 	hint   *TaskHead    // the row is believed to be like this; nil: it was read, or is new
 	events []*TaskEvent // applied to a believed row, to be applied again to the stored one if need be
@@ -68,63 +69,58 @@ func (row *taskRow) load(h TaskHead) {
 	t.ReceivedAt, t.StartedAt, t.FinishedAt = h.ReceivedAt, h.StartedAt, h.FinishedAt
 }
 
-func storedRow(ev *ingestEvent, h TaskHead) *taskRow {
-	row := &taskRow{task: Task{Engine: ev.Engine, TaskID: ev.TaskID}}
-	row.load(h)
-	return row
-}
-
-// eventOfTask stores an event that names a task, and returns the task's row: nil for an unknown kind without one. The
-// first event of a task in a transaction finds the task while it is inserted, unless the task is remembered.
+// eventOfTask stores an event that names a task, and returns the task's row: nil for an unknown kind without one.
 func (w *ingest) eventOfTask(ev *ingestEvent) (row *taskRow, added bool, err error) {
-	key := taskKey{ev.Engine, ev.TaskID}
-	row = w.tasks[key]
-	if row == nil {
-		if h, ok := w.r.hints.get(ev.ProjectNo, key); ok {
-			row = storedRow(ev, h)
-			row.hint = &h
-		}
+	if row, err = w.taskOf(ev); err != nil {
+		return nil, false, err
 	}
-	if row != nil {
-		ev.TaskNo = row.task.No
-		added, err = w.tx.InsertEvent(&ev.NewEvent)
-	} else {
-		row, added, err = w.findTask(ev)
-	}
-	if err != nil || !added || row == nil {
-		return nil, added, err
-	}
-	if w.tasks[key] == nil {
-		w.tasks[key] = row
-		w.order = append(w.order, row)
-	}
-	return row, true, nil
-}
-
-// findTask stores the event together with the number of its task.
-func (w *ingest) findTask(ev *ingestEvent) (row *taskRow, added bool, err error) {
-	if ev.known {
+	ev.TaskNo = row.task.No
+	missing := row.task.No == 0
+	if missing && ev.known {
 		// The row of a new task is written at the end, with all that this transaction's events say. Its number is
 		// needed now, for the event to carry, and is used up only if the event is new.
 		if ev.TaskNo, err = w.freeTaskNo(); err != nil {
 			return nil, false, err
 		}
 	}
-	no, added, err := w.tx.InsertEventOfTask(&ev.NewEvent)
-	if err != nil || !added || no == 0 {
-		return nil, added, err
+	if added, err = w.tx.InsertEvent(&ev.NewEvent); err != nil || !added {
+		return nil, false, err
 	}
-	if no != ev.TaskNo {
-		h, err := w.tx.TaskHead(no)
-		if err != nil {
-			return nil, false, err
+	if missing {
+		if !ev.known {
+			return nil, true, nil
 		}
-		return storedRow(ev, h), true, nil
+		row.task.No = w.nextNo
+		w.nextNo++
+		w.begin(row, &ev.task)
 	}
-	w.nextNo++
-	row = &taskRow{task: Task{No: no, Engine: ev.Engine, TaskID: ev.TaskID}}
-	w.begin(row, &ev.task)
+	if !row.listed {
+		row.listed = true
+		w.order = append(w.order, row)
+	}
 	return row, true, nil
+}
+
+// taskOf returns the row of the event's task: of this transaction, as it is remembered, or as it is stored, in this
+// order. A row without a number is not stored yet.
+func (w *ingest) taskOf(ev *ingestEvent) (*taskRow, error) {
+	key := taskKey{ev.Engine, ev.TaskID}
+	if row := w.tasks[key]; row != nil {
+		return row, nil
+	}
+	row := &taskRow{task: Task{Engine: ev.Engine, TaskID: ev.TaskID}}
+	h, remembered := w.r.hints.get(ev.ProjectNo, key)
+	if remembered {
+		row.hint = &h
+	} else {
+		var err error
+		if h, err = w.tx.FindTask(ev.ProjectNo, ev.Engine, ev.TaskID); err != nil {
+			return nil, err
+		}
+	}
+	row.load(h)
+	w.tasks[key] = row
+	return row, nil
 }
 
 // begin makes the row a new one, as its first event has it.

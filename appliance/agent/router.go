@@ -59,7 +59,7 @@ type WorkerTouch struct {
 
 // TaskHead is what the projection has to know of a stored task.
 type TaskHead struct {
-	No         int64
+	No         int64 // 0: there is no such task
 	Name       string
 	State      string
 	Priority   string
@@ -86,12 +86,7 @@ type RouterTx interface {
 
 	// InsertEvent stores an event and its position unless one of the same identity is stored already.
 	InsertEvent(e *NewEvent) (added bool, err error)
-	// InsertEventOfTask stores an event of a task that may exist: the event gets the number of the task, or e.TaskNo when
-	// there is none (0: no number). It returns the number that was stored, 0 for none.
-	InsertEventOfTask(e *NewEvent) (taskNo int64, added bool, err error)
-	// TaskHead reads what the projection needs of a stored task.
-	TaskHead(taskNo int64) (TaskHead, error)
-	// FindTask does so by the task's identity; the zero TaskHead when there is no such task.
+	// FindTask reads what the projection needs; the zero TaskHead when there is no such task.
 	FindTask(projectNo int64, engine, taskID string) (TaskHead, error)
 	// NextTaskNo is the number that the next new task gets.
 	NextTaskNo() (int64, error)
