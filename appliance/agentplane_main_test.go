@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -347,3 +348,8 @@ func networks(ranges ...string) config.Prefixes {
 
 // auditTables are what an audit row changes: the log and its head.
 var auditTables = []string{"audit_log", "meta"}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

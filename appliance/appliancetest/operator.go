@@ -71,7 +71,7 @@ type Minted struct {
 	Project string // slug
 }
 
-// Mint makes an agent in the first project.
+// Mint makes an agent in the first project. Its hello reports celery with what it takes to retry and to cancel a task.
 func (s *Server) Mint(name string) *Minted {
 	s.t.Helper()
 	return s.MintIn(Project, name)
@@ -93,7 +93,8 @@ func (s *Server) MintIn(project, name string) *Minted {
 		s.t.Fatalf("mint %s: %v", name, err)
 	}
 	return &Minted{ID: m.Agent.ID, Project: project,
-		Config: agentclient.Config{URL: s.base, Token: secret.NewText(m.Token), ProjectSecret: key, Client: s.client, Now: s.Now}}
+		Config: agentclient.Config{URL: s.base, Token: secret.NewText(m.Token), ProjectSecret: key, Client: s.client, Now: s.Now,
+			Engines: []string{"celery"}, Capabilities: map[string][]string{"celery": {"retry_task", "cancel_task", "retry_by_reference_v1"}}}}
 }
 
 // With returns the agent's configuration after a change, for the server as it runs now.
