@@ -54,29 +54,18 @@ func (a *API) listAudit(w http.ResponseWriter, c *call) error {
 	if err := q.err(); err != nil {
 		return err
 	}
+	rows := lister[audit.Record, auditPublic]{
+		read: func(p agent.Page) ([]audit.Record, error) {
+			before, _ := audit.NoOf(p.After.ID) // an id that is not of a row is the first page
+			return a.Audit.List(c.Context(), f, before, p.Limit)
+		},
+		show:  showAudit,
+		place: func(r *audit.Record) agent.Cursor { return agent.Cursor{At: r.At, ID: r.ID()} },
+	}
 	if form != nil {
-		return a.export(w, c, "audit", form, a.auditPages(c, f))
+		return a.export(w, c, "audit", form, rows.pages())
 	}
-	before, _ := audit.NoOf(page.After.ID) // an id that is not of a row is the first page
-	rows, err := a.Audit.List(c.Context(), f, before, page.Limit)
-	if err != nil {
-		return err
-	}
-	return reply(w, c, http.StatusOK, listOf(rows, page.Limit, showAudit,
-		func(r *audit.Record) agent.Cursor { return agent.Cursor{At: r.At, ID: r.ID()} }))
-}
-
-// auditPages reads the export of audit rows, a page a call.
-func (a *API) auditPages(c *call, f audit.Filter) pages {
-	before := int64(0)
-	return func(limit int) ([]any, error) {
-		rows, err := a.Audit.List(c.Context(), f, before, limit)
-		if err != nil || len(rows) == 0 {
-			return nil, err
-		}
-		before = rows[len(rows)-1].No
-		return each(rows, func(r *audit.Record) any { return showAudit(r) }), nil
-	}
+	return serveList(a, w, c, page, rows)
 }
 
 type verdictPublic struct {

@@ -92,12 +92,13 @@ func (a *API) listCommands(w http.ResponseWriter, c *call) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	rows, err := a.Commands.List(c.Context(), c.project.No, f, page)
-	if err != nil {
-		return err
-	}
-	return reply(w, c, http.StatusOK, listOf(rows, page.Limit, showCommand,
-		func(c *agent.Command) agent.Cursor { return agent.Cursor{At: c.IssuedAt, ID: c.ID} }))
+	return serveList(a, w, c, page, lister[agent.Command, commandPublic]{
+		read: func(p agent.Page) ([]agent.Command, error) {
+			return a.Commands.List(c.Context(), c.project.No, f, p)
+		},
+		show:  showCommand,
+		place: func(c *agent.Command) agent.Cursor { return agent.Cursor{At: c.IssuedAt, ID: c.ID} },
+	})
 }
 
 func (a *API) getCommand(w http.ResponseWriter, c *call) error {

@@ -57,31 +57,6 @@ func decodeCursor(s string) agent.Cursor {
 	return agent.Cursor{At: at, ID: id}
 }
 
-// list is the answer of every paged route.
-type list[T any] struct {
-	Items      []T     `json:"items"`
-	NextCursor *string `json:"next_cursor"`
-}
-
-// listOf makes the answer: a full page has a next one, even an empty one.
-func listOf[R, T any](rows []R, limit int, show func(*R) T, place func(*R) agent.Cursor) list[T] {
-	out := list[T]{Items: each(rows, show)}
-	if n := len(rows); n > 0 && n >= limit {
-		next := encodeCursor(place(&rows[n-1]))
-		out.NextCursor = &next
-	}
-	return out
-}
-
-// each shows every row; the result is never nil.
-func each[R, T any](rows []R, show func(*R) T) []T {
-	out := make([]T, len(rows))
-	for i := range rows {
-		out[i] = show(&rows[i])
-	}
-	return out
-}
-
 // epochLen is how much of the database's epoch a stream cursor carries.
 const epochLen = 8
 

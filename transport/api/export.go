@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	exportPage = 200 // rows in memory at once
+	exportPage = listChunk
 	// exportBuffer is what is written to the peer at once.
 	exportBuffer = 32 << 10
 )

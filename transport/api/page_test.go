@@ -142,6 +142,36 @@ func sameByPairs(got, want []string) bool {
 	return true
 }
 
+// TestLargePage holds that a page of several chunks is the page that small ones add up to.
+func TestLargePage(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, func(o *Options) { o.MaxPage = 500 })
+	var ids []string
+	for i := range 2*listChunk + 20 {
+		ids = append(ids, fmt.Sprint("t-", i))
+	}
+	g.events("task.received", ids...)
+	small, _ := g.walk("/projects/one/events?limit=7")
+	for limit, wantNext := range map[int]bool{listChunk + 1: true, 2 * listChunk: true, len(ids): true, len(ids) + 1: false, 500: false} {
+		var page list[row]
+		g.ok(http.StatusOK, "GET", fmt.Sprint("/projects/one/events?limit=", limit), "", &page)
+		var got []string
+		for _, item := range page.Items {
+			got = append(got, item.ID)
+		}
+		if !slices.Equal(got, small[:min(limit, len(small))]) {
+			t.Errorf("limit %d: %d rows that differ from small pages", limit, len(got))
+		}
+		if (page.NextCursor != nil) != wantNext {
+			t.Errorf("limit %d: next cursor %v", limit, page.NextCursor)
+		}
+	}
+	large, pages := g.walk(fmt.Sprint("/projects/one/events?limit=", listChunk+10))
+	if !slices.Equal(large, small) || pages != 3 {
+		t.Errorf("%d rows in %d large pages, %d in small ones", len(large), pages, len(small))
+	}
+}
+
 func TestFilters(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

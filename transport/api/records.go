@@ -47,11 +47,12 @@ func (a *API) listEvents(w http.ResponseWriter, c *call) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	rows, err := a.Records.ListEvents(c.Context(), c.project.No, f, page)
-	if err != nil {
-		return err
-	}
-	return reply(w, c, http.StatusOK, listOf(rows, page.Limit, showEvent, agent.EventCursor))
+	return serveList(a, w, c, page, lister[agent.Event, eventPublic]{
+		read: func(p agent.Page) ([]agent.Event, error) {
+			return a.Records.ListEvents(c.Context(), c.project.No, f, p)
+		},
+		show: showEvent, place: agent.EventCursor,
+	})
 }
 
 // taskPublic is TaskPublic (agent protocol H.5).
@@ -110,27 +111,16 @@ func (a *API) listTasks(w http.ResponseWriter, c *call) error {
 	if err := q.err(); err != nil {
 		return err
 	}
+	tasks := lister[agent.Task, taskPublic]{
+		read: func(p agent.Page) ([]agent.Task, error) {
+			return a.Records.ListTasks(c.Context(), c.project.No, f, p)
+		},
+		show: showTask, place: agent.TaskCursor,
+	}
 	if form != nil {
-		return a.export(w, c, "tasks", form, a.taskPages(c, f))
+		return a.export(w, c, "tasks", form, tasks.pages())
 	}
-	rows, err := a.Records.ListTasks(c.Context(), c.project.No, f, page)
-	if err != nil {
-		return err
-	}
-	return reply(w, c, http.StatusOK, listOf(rows, page.Limit, showTask, agent.TaskCursor))
-}
-
-// taskPages reads the export of tasks, a page a call.
-func (a *API) taskPages(c *call, f agent.TaskFilter) pages {
-	var after agent.Cursor
-	return func(limit int) ([]any, error) {
-		rows, err := a.Records.ListTasks(c.Context(), c.project.No, f, agent.Page{Limit: limit, After: after})
-		if err != nil || len(rows) == 0 {
-			return nil, err
-		}
-		after = agent.TaskCursor(&rows[len(rows)-1])
-		return each(rows, func(t *agent.Task) any { return showTask(t) }), nil
-	}
+	return serveList(a, w, c, page, tasks)
 }
 
 func (a *API) getTask(w http.ResponseWriter, c *call) error {
