@@ -19,9 +19,9 @@ import (
 	"signalbox/appliance/rawjson"
 )
 
-// TestCanonicalAgreesWithPython compares what we accept, and the canonical bytes, with Python's json module, which is
+// TestInteropCanonicalAgreesWithPython compares what we accept, and the canonical bytes, with Python's json module, which is
 // what agents sign with. SIGNALBOX_FUZZ_CASES sets the number of texts, SIGNALBOX_FUZZ_SEED repeats a run.
-func TestCanonicalAgreesWithPython(t *testing.T) {
+func TestInteropCanonicalAgreesWithPython(t *testing.T) {
 	cases := envInt(t, "SIGNALBOX_FUZZ_CASES", 20000)
 	seed := uint64(envInt(t, "SIGNALBOX_FUZZ_SEED", int(rand.Uint32())))
 	t.Logf("seed %d", seed)
