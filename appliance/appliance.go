@@ -189,6 +189,11 @@ func (a *Appliance) bootstrap(ctx context.Context) error {
 		}
 		a.first.AdminKey = key
 	}
+	if n, err := a.commands.Rescue(ctx); err != nil {
+		return fmt.Errorf("rescue commands: %w", err)
+	} else if n > 0 {
+		a.log.Info().Int("commands", n).Msg("commands that the last run had sent and no agent acknowledged are pending again")
+	}
 	if n, err := a.directory.ResetWorkers(ctx); err != nil {
 		return fmt.Errorf("reset workers: %w", err)
 	} else if n > 0 {

@@ -191,8 +191,21 @@ func (r *reader) CommandNextDispatchedAt(agentNo int64, after time.Time, interva
 
 // CommandsExpired lists open commands whose deadline lies before now, the longest over first.
 func (r *reader) CommandsExpired(now time.Time, limit int) ([]int64, error) {
-	rows, err := r.Query(`SELECT command_no FROM commands WHERE `+openCommands+` AND timeout_at < ?
+	return r.commandNos(`SELECT command_no FROM commands WHERE `+openCommands+` AND timeout_at < ?
 		ORDER BY timeout_at LIMIT ?`, now, limit)
+}
+
+// CommandsStranded lists dispatched, unacked commands of redeliverable actions whose deadline lies ahead of now and whose
+// last hand-over was to a WebSocket session.
+func (r *reader) CommandsStranded(now time.Time, limit int) ([]int64, error) {
+	return r.commandNos(`SELECT c.command_no FROM commands c WHERE `+openCommands+` AND c.status = 'dispatched'
+		AND c.timeout_at >= ? AND c.acked_at IS NULL AND c.action IN `+redeliverable+`
+		AND (SELECT d.transport FROM deliveries d WHERE d.command_no = c.command_no ORDER BY d.attempt DESC LIMIT 1) = 'ws'
+		ORDER BY c.timeout_at LIMIT ?`, now, limit)
+}
+
+func (r *reader) commandNos(query string, args ...any) ([]int64, error) {
+	rows, err := r.Query(query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -121,6 +121,9 @@ type CommandReadTx interface {
 	CommandNextDispatchedAt(agentNo int64, after time.Time, interval time.Duration) (time.Time, error)
 	// CommandsExpired lists open commands whose deadline lies before now.
 	CommandsExpired(now time.Time, limit int) ([]int64, error)
+	// CommandsStranded lists dispatched, unacked commands of redeliverable actions whose deadline lies ahead of now and
+	// whose last hand-over was to a WebSocket session.
+	CommandsStranded(now time.Time, limit int) ([]int64, error)
 	// CommandNextDeadline returns the earliest deadline of an open command; the zero time when there is none.
 	CommandNextDeadline() (time.Time, error)
 

@@ -27,6 +27,10 @@ const (
 	pongWait     = 60 * time.Second
 )
 
+// maxSockets bounds the sockets of all agents together, handshakes included: at about 10 KiB each they stay far below what
+// a small machine has. More are refused with 503 before the upgrade.
+const maxSockets = 20_000
+
 // WebSocketOptions configure the WebSocket transport.
 type WebSocketOptions struct {
 	Version       string        // brain_version of hello_ack
@@ -74,6 +78,7 @@ func NewWebSocket(group *session.Group, gate *Gate, s Services, o WebSocketOptio
 		Kind:         "agent",
 		Outgoing:     session.Binary,
 		MaxMessage:   o.MaxFrame,
+		MaxSessions:  maxSockets,
 		IdleTimeout:  o.IdleTimeout,
 		PingInterval: pingInterval,
 		PongWait:     pongWait,
