@@ -133,3 +133,20 @@ func (r *reader) ListQueues(projectNo int64, limit int) ([]agent.Queue, error) {
 	}
 	return out, rows.Err()
 }
+
+const (
+	sqlPruneWorkers = `DELETE FROM workers WHERE worker_no IN
+(SELECT worker_no FROM workers WHERE coalesce(last_heartbeat, created_at) < ? LIMIT ?)`
+	sqlPruneQueues = `DELETE FROM queues WHERE queue_no IN (SELECT queue_no FROM queues WHERE last_seen_at < ? LIMIT ?)`
+)
+
+// PruneWorkers removes at most limit workers, and as many queues, that were not heard of since the cutoff, and returns
+// the larger of the two counts.
+func (tx *Tx) PruneWorkers(cutoff time.Time, limit int) (int, error) {
+	workers, err := tx.Exec(sqlPruneWorkers, cutoff.UnixMicro(), limit)
+	if err != nil {
+		return 0, err
+	}
+	queues, err := tx.Exec(sqlPruneQueues, cutoff.UnixMicro(), limit)
+	return int(max(workers.RowsAffected(), queues.RowsAffected())), err
+}

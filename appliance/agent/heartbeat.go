@@ -3,7 +3,6 @@ package agent
 import (
 	"strconv"
 	"strings"
-	"time"
 
 	"signalbox/appliance/rawjson"
 )
@@ -13,14 +12,14 @@ const (
 	maxHealthKeys = 256
 	// maxQueueDepths is how many entries of one queue_depths are read.
 	maxQueueDepths = 1024
-	// maxWorkerDetails is how many workers of one worker_details are read; it bounds the rows one heartbeat may touch.
+	// maxWorkerDetails bounds the worker rows that one heartbeat may touch.
 	maxWorkerDetails = 1024
 	// maxWorkerQueues bounds the queue names kept for one worker.
 	maxWorkerQueues = 256
 	// maxConfValue is the longest conf value kept, in bytes.
 	maxConfValue = 1024
-	// maxHeartbeatCount is the upper bound of buffer_size and dropped_events.
-	maxHeartbeatCount = 10_000_000
+	// maxHeartbeatQueues bounds the queue rows that one heartbeat may touch, whatever the number of its engines.
+	maxHeartbeatQueues = 4 * maxQueueDepths
 )
 
 // workerConfKeys is the allowlist of agent protocol D.3: what of a worker's conf may be kept as metadata. Other keys may
@@ -30,15 +29,13 @@ var workerConfKeys = []string{"task_serializer", "result_serializer", "accept_co
 	"task_acks_late", "task_reject_on_worker_lost", "task_time_limit", "task_soft_time_limit", "broker_pool_limit",
 	"broker_heartbeat", "timezone", "enable_utc"}
 
-// Heartbeat is what a heartbeat frame says, as far as it could be read (agent protocol D.3). Unreadable parts are left
-// out; a heartbeat is never refused.
+// Heartbeat is what a heartbeat frame says of others than its sender's buffer, as far as it could be read (agent protocol
+// D.3). Unreadable parts are left out; a heartbeat is never refused. The figures of the buffer itself come again in
+// agent_status, whose history is kept.
 type Heartbeat struct {
-	BufferSize    int64
-	DroppedEvents int64
-	LastFlushAt   *time.Time
-	Loss          *TelemetryLoss
-	Depths        []QueueDepth
-	Workers       []WorkerDetails
+	Loss    *TelemetryLoss
+	Depths  []QueueDepth
+	Workers []WorkerDetails
 }
 
 // QueueDepth is one gauge of `<engine>.queue_depths`.
@@ -68,16 +65,7 @@ type TelemetryLoss struct {
 
 // readHeartbeat reads the payload of a heartbeat frame.
 func readHeartbeat(p rawjson.Value) Heartbeat {
-	h := Heartbeat{
-		BufferSize:    rangedInt(p.Get("buffer_size"), maxHeartbeatCount),
-		DroppedEvents: rangedInt(p.Get("dropped_events"), maxHeartbeatCount),
-		Loss:          readTelemetryLoss(p.Get("telemetry_loss")),
-	}
-	if s, ok := p.Get("last_flush_at").Str(); ok {
-		if at, ok := ParseTime(s); ok {
-			h.LastFlushAt = &at
-		}
-	}
+	h := Heartbeat{Loss: readTelemetryLoss(p.Get("telemetry_loss"))}
 	n := 0
 	for key, v := range p.Get("adapter_health").EachMember() {
 		if n++; n > maxHealthKeys {
@@ -115,7 +103,7 @@ func inner(v rawjson.Value, read func(rawjson.Value)) {
 func readQueueDepths(out []QueueDepth, engine string, doc rawjson.Value) []QueueDepth {
 	n := 0
 	for key, v := range doc.EachMember() {
-		if n++; n > maxQueueDepths {
+		if n++; n > maxQueueDepths || len(out) >= maxHeartbeatQueues {
 			break
 		}
 		name := string(key)
@@ -129,9 +117,8 @@ func readQueueDepths(out []QueueDepth, engine string, doc rawjson.Value) []Queue
 }
 
 func readWorkerDetails(out []WorkerDetails, engine string, doc rawjson.Value) []WorkerDetails {
-	n := 0
 	for key, v := range doc.EachMember() {
-		if n++; n > maxWorkerDetails {
+		if len(out) >= maxWorkerDetails {
 			break
 		}
 		name := string(key)
@@ -252,13 +239,4 @@ func optionalInt(v rawjson.Value) *int64 {
 		return nil
 	}
 	return &n
-}
-
-// rangedInt returns an integer in 0..max, 0 for everything else.
-func rangedInt(v rawjson.Value, max int64) int64 {
-	n, ok := v.Int64()
-	if !ok || n < 0 || n > max {
-		return 0
-	}
-	return n
 }

@@ -140,6 +140,9 @@ type RecordsTx interface {
 	PruneTasks(projectNo int64, cutoff time.Time, after, before uuid.UUID, scan int) (removed int, next uuid.UUID, err error)
 	PruneAgentStatus(cutoff time.Time, scan int) (int, error)
 	PruneTelemetryLosses(cutoff time.Time, limit int) (int, error)
+	// PruneWorkers removes at most limit workers, and as many queues, not heard of since the cutoff; it returns the larger
+	// count.
+	PruneWorkers(cutoff time.Time, limit int) (int, error)
 }
 
 // RecordsOptions are the settings of Records.

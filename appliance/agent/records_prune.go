@@ -163,18 +163,22 @@ func (r *Records) PruneTasks(ctx context.Context) (removed int, more bool, err e
 	return removed, false, nil
 }
 
-// PruneAgentStatus removes one slice of agent status samples and lost-telemetry figures that are past the global
-// retention.
+// PruneAgentStatus removes one slice of what agents said of themselves and their surroundings that is past the global
+// retention: status samples, figures of lost telemetry, and workers and queues not heard of since. Where each pod brings
+// a worker name of its own, those rows would otherwise only ever grow in number.
 func (r *Records) PruneAgentStatus(ctx context.Context) (removed int, more bool, err error) {
 	cutoff := r.cutoff(ProjectRetention{})
 	err = r.st.Update(ctx, "prune agent status", func(tx RecordsTx) error {
-		n, err := tx.PruneAgentStatus(cutoff, pruneSlice)
-		if err != nil {
-			return err
+		removed, more = 0, false
+		for _, prune := range []func(time.Time, int) (int, error){tx.PruneAgentStatus, tx.PruneTelemetryLosses, tx.PruneWorkers} {
+			n, err := prune(cutoff, pruneSlice)
+			if err != nil {
+				return err
+			}
+			removed += n
+			more = more || n == pruneSlice
 		}
-		losses, err := tx.PruneTelemetryLosses(cutoff, pruneSlice)
-		removed, more = n+losses, n == pruneSlice || losses == pruneSlice
-		return err
+		return nil
 	})
 	return removed, err == nil && more, err
 }

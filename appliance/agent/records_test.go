@@ -281,11 +281,12 @@ func TestRetention(t *testing.T) {
 	for i := range 600 {
 		old = append(old, event("task.sent", fmt.Sprint("o", i), 0, `{}`))
 	}
-	g.one(batch(t, old...))
+	g.one(batch(t, append(old, event("worker.online", "", 0, `{"worker":"w","queue":"q"}`))...))
 	g.one(frame(t, agent.FrameAgentStatus, "st", `{"telemetry_loss":{"buffer_id":"b","runtime_id":"r"}}`))
 	counts := func() string {
 		return g.text(`SELECT (SELECT count(*) FROM events) || ' ' || (SELECT count(*) FROM tasks) || ' ' ||
-			(SELECT count(*) FROM agent_status) || ' ' || (SELECT count(*) FROM telemetry_losses)`)
+			(SELECT count(*) FROM agent_status) || ' ' || (SELECT count(*) FROM telemetry_losses) ||
+			' ' || (SELECT count(*) FROM workers) || ' ' || (SELECT count(*) FROM queues)`)
 	}
 	steps := func(prune func(context.Context) (int, bool, error)) (out []int) {
 		t.Helper()
@@ -306,17 +307,17 @@ func TestRetention(t *testing.T) {
 	g.clock.Advance(time.Hour)
 	g.one(batch(t, event("task.started", "o7", 10*24*time.Hour, `{}`), event("task.sent", "young", 10*24*time.Hour, `{}`)))
 	g.want("tasks with events stay", fmt.Sprint(steps(g.records.PruneTasks)), "[0 0]")
-	g.want("events", fmt.Sprint(steps(g.records.PruneEvents)), "[500 100]")
+	g.want("events", fmt.Sprint(steps(g.records.PruneEvents)), "[500 101]")
 	g.want("tasks", fmt.Sprint(steps(g.records.PruneTasks)), "[499 100]")
-	g.want("left", counts(), "2 2 1 1")
+	g.want("left", counts(), "2 2 1 1 1 1")
 	g.clock.Advance(21 * 24 * time.Hour)
-	g.want("status", fmt.Sprint(steps(g.records.PruneAgentStatus)), "[2]")
+	g.want("status", fmt.Sprint(steps(g.records.PruneAgentStatus)), "[3]")
 	g.exec(`UPDATE projects SET retention_days = 3650`)
 	g.want("the global limit is smaller", fmt.Sprint(steps(g.records.PruneEvents)), "[0]")
 	g.clock.Advance(30 * 24 * time.Hour)
 	g.want("the global limit is smaller", fmt.Sprint(steps(g.records.PruneEvents)), "[2]")
 	g.want("the rest", fmt.Sprint(steps(g.records.PruneTasks)), "[2]")
-	g.want("left", counts(), "0 0 0 0")
+	g.want("left", counts(), "0 0 0 0 0 0")
 	if _, err := agent.NewRecords(store.Bind[agent.RecordsTx, agent.RecordsReadTx](g.db), agent.RecordsOptions{}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("no retention: %v", err)
 	}

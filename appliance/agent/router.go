@@ -276,7 +276,10 @@ func (r *Router) store(ctx context.Context, g *group) error {
 	var w *ingest
 	err := r.st.Update(ctx, "dispatch frames", func(tx RouterTx) error {
 		var err error
-		if g.standing, err = tx.PeerStanding(g.peer.AgentNo); err != nil {
+		if g.standing, err = tx.PeerStanding(g.peer.AgentNo); fault.Is(err, fault.NotFound) {
+			g.standing, err = PeerStanding{Revoked: true}, nil // gone altogether: a restored database, for one
+		}
+		if err != nil {
 			return err
 		}
 		if g.revoked() {

@@ -214,6 +214,12 @@ func TestRefusedPeers(t *testing.T) {
 	check("archived and revoked", false)
 	g.exec(`UPDATE projects SET is_active = 1`)
 	check("revoked", false)
+	g.peer.AgentNo = 99
+	for _, o := range g.dispatch(frames[0]) {
+		if o.Verdict != revoked {
+			t.Errorf("no such agent: %+v", o)
+		}
+	}
 }
 
 func TestTransientFailureIsNotAckedAndReplaysToOneRow(t *testing.T) {
