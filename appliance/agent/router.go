@@ -127,7 +127,8 @@ type Observer interface {
 	TaskEnded(project uuid.UUID, taskName, kind string, runtime time.Duration)
 	// QueueDepth reports a gauge of a heartbeat.
 	QueueDepth(project uuid.UUID, engine, queue string, depth int64)
-	// FrameLogged reports a registry_delta or error frame: they are for the log only.
+	// FrameLogged reports a registry_delta or error frame, redacted: they are for the log only. The payload is valid
+	// during the call.
 	FrameLogged(p Peer, f Frame)
 	// FrameDropped reports a frame refused for good.
 	FrameDropped(p Peer, frameType string, err error)

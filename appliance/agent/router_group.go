@@ -97,9 +97,22 @@ func (r *Router) prepare(dec *eventDecoder, p Peer, f *Frame) job {
 	case FrameCommandResult:
 		j.do = doResult
 	case FrameRegistryDelta, FrameError:
-		r.obs.FrameLogged(p, *f)
+		r.logFrame(p, *f)
 	}
 	return j
+}
+
+// logFrame hands a frame over for the log, without the secrets that its keys give away.
+func (r *Router) logFrame(p Peer, f Frame) {
+	if out, changed := r.redact.Append(nil, f.Payload); changed {
+		doc, err := rawjson.Parse(out)
+		if err != nil {
+			return // made from a valid text by replacing whole values, so it is valid; if not, nothing is logged
+		}
+		defer doc.Release()
+		f.Payload = doc.Root()
+	}
+	r.obs.FrameLogged(p, f)
 }
 
 // prepareEvents reads the events of an event_batch (agent protocol D.3). A missing list is an empty one and is

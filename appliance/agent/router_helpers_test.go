@@ -64,7 +64,9 @@ func (o *observed) TaskEnded(_ uuid.UUID, name, kind string, runtime time.Durati
 func (o *observed) QueueDepth(_ uuid.UUID, engine, queue string, depth int64) {
 	o.depths = append(o.depths, fmt.Sprint(engine, " ", queue, " ", depth))
 }
-func (o *observed) FrameLogged(_ agent.Peer, f agent.Frame) { o.logged = append(o.logged, f.Type) }
+func (o *observed) FrameLogged(_ agent.Peer, f agent.Frame) {
+	o.logged = append(o.logged, f.Type+" "+string(f.Payload.Raw()))
+}
 func (o *observed) FrameDropped(_ agent.Peer, typ string, _ error) {
 	o.dropped = append(o.dropped, typ)
 }

@@ -98,6 +98,18 @@ func TestDispatchCollapsesSecondReports(t *testing.T) {
 		event("task.started", "t", 900*time.Millisecond, `{}`), event("task.started", "t", 1100*time.Millisecond, `{}`))), "1 3/2")
 }
 
+func TestDispatchKeepsOddTextWhole(t *testing.T) {
+	g := newIngestRig(t)
+	f := batch(t, `{"kind":"task.received","engine":"e\u0000\u00e9","task_id":"a\u0000b😀","occurred_at":"2026-06-01T12:00:00",
+		"data":{"task_name":"n\u0000m","queue":"q\u0000","worker":"w\n","args":"\u0000"}}`)
+	g.want("first", g.one(f), "1 1/1")
+	g.want("replay", g.one(f), "1 1/0")
+	x, err := g.records.GetTask(context.Background(), 1, "e\x00é", "a\x00b😀")
+	if err != nil || x.Name != "n\x00m" || *x.Queue != "q\x00" || string(x.Args) != `"\u0000"` {
+		t.Errorf("%+v %v", x, err)
+	}
+}
+
 func TestDispatchReplacedTimeReplaysToOneRow(t *testing.T) {
 	g := newIngestRig(t)
 	f := batch(t, `{"id":"0b7f3c52-8f0e-4a43-9a38-5b1d2f3c4d5e","kind":"task.sent","engine":"e","task_id":"t","occurred_at":"?"}`)
@@ -122,14 +134,14 @@ func TestDispatchOtherFrames(t *testing.T) {
 	var frames []agent.Frame
 	for _, typ := range []string{agent.FrameRegistryDelta, agent.FrameError, agent.FrameCommand, agent.FrameHello,
 		agent.FrameEventBatchAck, "anything"} {
-		frames = append(frames, frame(t, typ, "x", `{"events":7}`))
+		frames = append(frames, frame(t, typ, "x", `{"events":7,"token":"t"}`))
 	}
 	for i, o := range g.dispatch(frames...) {
 		if o.Verdict != durable || o.Message != "" {
 			t.Errorf("%s: %+v", frames[i].Type, o)
 		}
 	}
-	g.want("logged", fmt.Sprint(g.seen.logged), "[registry_delta error]")
+	g.want("logged", fmt.Sprint(g.seen.logged), `[registry_delta {"events":7,"token":"[REDACTED]"} error {"events":7,"token":"[REDACTED]"}]`)
 	g.want("state", g.text(`SELECT state FROM agents`), "unknown")
 	if out := g.dispatch(); len(out) != 0 {
 		t.Errorf("no frames: %v", out)
