@@ -327,3 +327,57 @@ func TestBothTransportsShareTheCommands(t *testing.T) {
 	}
 	s.Revoke(m)
 }
+
+// A session that is closing takes nothing; the next newest stands in for it at once.
+func TestClosingSessionIsPassedOver(t *testing.T) {
+	s := appliancetest.Start(t, frozen())
+	m := s.Mint("a")
+	worker := func(id string) *agentclient.WS {
+		return dial(t, s.With(m, func(c *agentclient.Config) { c.WorkerID = id }))
+	}
+	older, newest := worker("w1"), worker("w2")
+	settle(t, older)
+	newest.Conn().SetCloseHandler(func(int, string) error { return nil }) // it never answers the close frame
+	must(t, newest.SendRaw([]byte("not a frame")))
+	if code := closed(t, newest); code != 4400 {
+		t.Fatalf("closed with %d", code)
+	}
+	for _, route := range []string{"cancel-task", "restart-worker"} {
+		fields := restartFields()
+		if route == "cancel-task" {
+			fields = cancelFields("t")
+		}
+		issued := s.Issue(m, route, fields)
+		if got := command(t, older); got.ID != issued.ID {
+			t.Errorf("got %s", got.ID)
+		}
+	}
+	s.Revoke(m)
+	if code := closed(t, older); code != 4003 {
+		t.Errorf("closed with %d", code)
+	}
+}
+
+// A replaced connection gives back what its agent did not acknowledge, and its successor gets it.
+func TestReplacementTakesOverUnacknowledgedCommands(t *testing.T) {
+	s := appliancetest.Start(t)
+	m := s.Mint("a")
+	first := dial(t, m.Config)
+	safe, once := s.Issue(m, "cancel-task", cancelFields("t")), s.Issue(m, "restart-worker", restartFields())
+	command(t, first)
+	command(t, first)
+	second := dial(t, m.Config)
+	if code := closed(t, first); code != 4002 {
+		t.Fatalf("closed with %d", code)
+	}
+	if got := command(t, second); got.ID != safe.ID {
+		t.Errorf("got %s", got.ID)
+	}
+	answer(t, second, wire.TypeCommandResult, once.ID, agentclient.ResultPayload(true, "", "")) // any session may answer
+	answer(t, second, wire.TypeCommandResult, safe.ID, agentclient.ResultPayload(true, "", ""))
+	for _, c := range []appliancetest.Command{safe, once} {
+		if got := s.Command(m, c.ID); got.Status != "completed" {
+			t.Errorf("%s is %s", got.Action, got.Status)
+		}
+	}
+}

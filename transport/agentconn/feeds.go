@@ -2,6 +2,7 @@ package agentconn
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -132,19 +133,16 @@ func (a *feed) pause() bool {
 }
 
 // look offers what waits to the sessions, the newest first; an older one is asked only when it states a retry contract
-// that no newer one does. It reports whether something failed that is worth another try.
+// that no newer one does. A session that is closing takes nothing: the next newest stands in for it. It reports whether
+// something failed that is worth another try.
 func (a *feed) look() (failed bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
-	offered := map[string]bool{}
-	for i, c := range a.feeds.ws.slots.newestFirst(a.id) {
-		news := i == 0
-		for _, engine := range c.retryEngines {
-			if !offered[engine] {
-				offered[engine], news = true, true
-			}
-		}
-		if !news || c.session.Reason() != session.None {
+	served := false
+	stated := map[string]bool{} // engines whose contract a served session states
+	for _, c := range a.feeds.ws.slots.newestFirst(a.id) {
+		news := !served || slices.ContainsFunc(c.retryEngines, func(engine string) bool { return !stated[engine] })
+		if !news || c.closing() {
 			continue
 		}
 		welcome, err := a.offer(ctx, c)
@@ -157,6 +155,13 @@ func (a *feed) look() (failed bool) {
 				c.session.Close(session.Revoked)
 			}
 			return false
+		}
+		if c.closing() { // it went meanwhile
+			continue
+		}
+		served = true
+		for _, engine := range c.retryEngines {
+			stated[engine] = true
 		}
 	}
 	return false
@@ -192,7 +197,7 @@ func (a *feed) offer(ctx context.Context, c *wsConn) (welcome bool, err error) {
 				a.feeds.ws.log.Warn().Err(err).Msg("delivery not stamped as sent")
 			}
 		}
-		if c.session.Reason() != session.None {
+		if c.closing() {
 			return true, nil
 		}
 	}

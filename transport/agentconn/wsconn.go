@@ -72,6 +72,9 @@ func newWSConn(w *WebSocket, s *session.Session, id agent.Identity, h *wire.Hell
 	return c
 }
 
+// closing tells whether the session takes nothing more.
+func (c *wsConn) closing() bool { return c.session.Reason() != session.None }
+
 func (c *wsConn) info() agent.SessionInfo {
 	return agent.SessionInfo{Transport: agent.WebSocket, Session: c.peer.Session, Worker: c.peer.Worker, WorkerRole: c.role,
 		Remote: c.session.Peer(), ConnectedAt: c.connectedAt, LastFrameAt: time.Unix(0, c.lastFrame.Load()).UTC(),
