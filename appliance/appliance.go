@@ -92,8 +92,8 @@ type Appliance struct {
 
 // New builds everything and binds the listeners, but serves nothing yet: a port in use, a broken database or a secret
 // that others can read is an error here. What was opened is closed again on error.
-func New(ctx context.Context, o Options) (a *Appliance, err error) {
-	a = &Appliance{opts: o, cfg: o.Config, effect: o.Config, log: o.Log, clock: o.Clock, hub: wake.New(), group: newGroup(),
+func New(ctx context.Context, o Options) (*Appliance, error) {
+	a := &Appliance{opts: o, cfg: o.Config, effect: o.Config, log: o.Log, clock: o.Clock, hub: wake.New(), group: newGroup(),
 		registry: prometheus.NewRegistry()}
 	if a.clock == nil {
 		a.clock = clock.System()
@@ -102,16 +102,10 @@ func New(ctx context.Context, o Options) (a *Appliance, err error) {
 		a.opts.Getenv = func(string) string { return "" }
 	}
 	a.start = a.clock.Now()
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, a.Close())
-			a = nil
-		}
-	}()
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, step := range []func(context.Context) error{a.openData, a.buildDomain, a.buildTransport, a.bootstrap, a.bind} {
 		if err := step(ctx); err != nil {
-			return nil, err
+			return nil, errors.Join(err, a.Close())
 		}
 	}
 	return a, nil
@@ -120,9 +114,6 @@ func New(ctx context.Context, o Options) (a *Appliance, err error) {
 // openData prepares the data directory, the master secret and the database.
 func (a *Appliance) openData(ctx context.Context) error {
 	if err := prepareDataDir(a.cfg.DataDir); err != nil {
-		return err
-	}
-	if err := removeAddresses(a.cfg.DataDir); err != nil {
 		return err
 	}
 	if err := a.loadSecrets(); err != nil {
@@ -138,7 +129,7 @@ func (a *Appliance) openData(ctx context.Context) error {
 		return fmt.Errorf("open database: %w", err)
 	}
 	a.db = db
-	return nil
+	return removeAddresses(a.cfg.DataDir) // of a run that was killed; only now is the directory ours
 }
 
 // loadSecrets takes the master secret from the configuration, or from its file, which is made at the first start.
