@@ -16,6 +16,7 @@ type Faults struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every count
 	fail    error
+	lose    error
 	commit  func()
 	queue   func(op string)
 	ops     map[string]int
@@ -34,6 +35,14 @@ var ErrDatabase = fault.New(fault.Unavailable, "the database cannot be written n
 func (f *Faults) FailCommits(err error) {
 	f.mu.Lock()
 	f.fail = err
+	f.mu.Unlock()
+}
+
+// LoseReplies makes every commit succeed and its callers hear the error, as of a commit whose outcome nobody knows; nil
+// ends that.
+func (f *Faults) LoseReplies(err error) {
+	f.mu.Lock()
+	f.lose = err
 	f.mu.Unlock()
 }
 
@@ -67,6 +76,7 @@ func (f *Faults) Failed() int {
 func (f *Faults) reset() {
 	f.OnQueued(nil)
 	f.FailCommits(nil)
+	f.LoseReplies(nil)
 	f.BeforeCommit(nil)
 }
 
@@ -175,6 +185,15 @@ func (f *Faults) hooks() store.Hooks {
 				f.count(func() { f.failed++ })
 			}
 			return fail
+		},
+		AfterCommitBeforeReply: func(int) error {
+			f.mu.Lock()
+			lose := f.lose
+			f.mu.Unlock()
+			if lose != nil {
+				f.count(func() { f.failed++ })
+			}
+			return lose
 		},
 	}
 }

@@ -49,6 +49,21 @@ func (s *Server) Admin(method, path string, body any) (int, []byte) {
 	return resp.StatusCode, answer
 }
 
+// Attempt is Admin for a request without a body whose answer nobody waits for. It may be called from any goroutine.
+func (s *Server) Attempt(method, path string) {
+	req, err := http.NewRequest(method, "http://localhost/api/v1"+path, nil)
+	if err != nil {
+		s.t.Errorf("%s %s: %v", method, path, err)
+		return
+	}
+	resp, err := s.admin.Do(req)
+	if err != nil {
+		s.t.Errorf("%s %s: %v", method, path, err)
+		return
+	}
+	resp.Body.Close()
+}
+
 // Do is Admin for a request that must be answered with want; the body is decoded into out unless that is nil.
 func (s *Server) Do(method, path string, body any, want int, out any) {
 	s.t.Helper()
