@@ -107,17 +107,21 @@ func (a *Appliance) startWorkers() {
 // retentionEvery is how often old rows are looked for. Each turn works in slices between other writes.
 const retentionEvery = time.Hour
 
+// auditPruneRows is what one transaction of audit retention removes at most.
+const auditPruneRows = 500
+
 func (a *Appliance) workers() []worker {
 	g := a.cfg.Agent
 	return []worker{
 		{"agent liveness", g.HealthSweep.Std(), a.directory.SweepOffline},
+		{"pending commands", g.RegistryReconcileInterval.Std(), a.commands.WakePending},
 		{"agent hygiene", g.HygieneSweep.Std(), a.hygiene},
 		{"event retention", retentionEvery, a.pruneRecords},
 		{"command retention", retentionEvery, func(ctx context.Context) (int, error) {
 			return a.commands.PruneCommands(ctx, a.daysAgo(g.EventRetentionDays))
 		}},
 		{"audit retention", retentionEvery, func(ctx context.Context) (int, error) {
-			n, err := a.auditLog.Prune(ctx, a.auditDB, a.daysAgo(g.AuditRetentionDays), a.cfg.Store.PruneBatchRows)
+			n, err := a.auditLog.Prune(ctx, a.auditDB, a.daysAgo(g.AuditRetentionDays), auditPruneRows)
 			return int(n), err
 		}},
 	}

@@ -204,6 +204,7 @@ func (r *reader) CommandsStranded(now time.Time, limit int) ([]int64, error) {
 		ORDER BY c.timeout_at LIMIT ?`, now, limit)
 }
 
+// commandNos runs a query for numbers.
 func (r *reader) commandNos(query string, args ...any) ([]int64, error) {
 	rows, err := r.Query(query, args...)
 	if err != nil {
@@ -219,6 +220,12 @@ func (r *reader) commandNos(query string, args ...any) ([]int64, error) {
 		out = append(out, no)
 	}
 	return out, rows.Err()
+}
+
+// CommandsPendingAgents lists the agents that have a pending command.
+func (r *reader) CommandsPendingAgents(limit int) ([]int64, error) {
+	return r.commandNos(`SELECT DISTINCT agent_no FROM commands WHERE `+openCommands+` AND status = 'pending'
+		AND agent_no IS NOT NULL LIMIT ?`, limit)
 }
 
 // CommandNextDeadline returns the earliest deadline of an open command.

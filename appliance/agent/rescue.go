@@ -36,6 +36,23 @@ func (c *Commands) Rescue(ctx context.Context) (n int, err error) {
 	}
 }
 
+// WakePending wakes the sessions of every agent that has a pending command, and returns how many agents that were. It is
+// the slow look for a wake-up that got lost: delivery itself is woken by the commit.
+func (c *Commands) WakePending(ctx context.Context) (n int, err error) {
+	var agents []int64
+	err = c.st.View(ctx, func(tx CommandReadTx) error {
+		agents, err = tx.CommandsPendingAgents(maxWoken)
+		return err
+	})
+	for _, no := range agents {
+		c.hub.Wake(AgentKey(no))
+	}
+	return len(agents), err
+}
+
+// maxWoken bounds one look; more agents than that with a pending command have their turn at the next.
+const maxWoken = 1000
+
 func (c *Commands) rescue(tx CommandTx, no int64) error {
 	cmd, err := tx.CommandByNo(no)
 	if err != nil {

@@ -46,6 +46,29 @@ func TestRescueGivesBackWhatDiedWithItsSockets(t *testing.T) {
 	}
 }
 
+func TestWakePendingWakesWhoHasSomethingToTake(t *testing.T) {
+	t.Parallel()
+	r := newCommandRig(t)
+	other := r.addAgent(r.project, "worker-2", agent.Online)
+	r.issue("restart_worker", restartPayload)
+	mine, theirs := r.hub.Watch(agent.AgentKey(r.agent.No)), r.hub.Watch(agent.AgentKey(other.No))
+	defer mine.Stop()
+	defer theirs.Stop()
+	if n, err := r.cmds.WakePending(context.Background()); n != 1 || err != nil {
+		t.Fatalf("woke %d, %v", n, err)
+	}
+	select {
+	case <-mine.C():
+	default:
+		t.Error("the agent with a pending command was not woken")
+	}
+	select {
+	case <-theirs.C():
+		t.Error("an agent without one was")
+	default:
+	}
+}
+
 func TestRescueLeavesWhatIsOverdueToTheSweep(t *testing.T) {
 	t.Parallel()
 	r := newCommandRig(t)

@@ -88,23 +88,12 @@ type Secrets struct {
 type Store struct {
 	// Readers is the number of read-only connections.
 	Readers int `toml:"readers"`
-	// WriterCache and ReaderCache are page cache sizes per connection.
-	WriterCache Size `toml:"writer_cache"`
-	ReaderCache Size `toml:"reader_cache"`
-	// WALAutocheckpoint is the number of WAL pages after which a commit checkpoints.
-	WALAutocheckpoint int `toml:"wal_autocheckpoint"`
-	// JournalSizeLimit is what the WAL file is cut back to after a checkpoint.
-	JournalSizeLimit Size `toml:"journal_size_limit"`
 	// BatchMaxWrites is the most callers that share one commit.
 	BatchMaxWrites int `toml:"batch_max_writes"`
 	// BatchMaxRows is the number of changed rows after which a batch takes no further caller.
 	BatchMaxRows int `toml:"batch_max_rows"`
 	// QueueMaxWrites is the most writes that wait for the writer; more are refused as unavailable.
 	QueueMaxWrites int `toml:"queue_max_writes"`
-	// PruneBatchRows is the most rows that retention deletes in one commit.
-	PruneBatchRows int `toml:"prune_batch_rows"`
-	// MigrationSnapshots is how many snapshots taken before a migration are kept.
-	MigrationSnapshots int `toml:"migration_snapshots"`
 }
 
 // Agent is the [agent] section: the settings of the agent plane (agent protocol K).
@@ -119,8 +108,6 @@ type Agent struct {
 	RedispatchMinInterval Duration `toml:"redispatch_min_interval"`
 	// OfflineTimeout is the silence after which an agent is offline.
 	OfflineTimeout Duration `toml:"offline_timeout"`
-	// OfflineAlertGrace is what an offline alert waits on top.
-	OfflineAlertGrace Duration `toml:"offline_alert_grace"`
 	// HealthSweep is the interval of the liveness sweep.
 	HealthSweep Duration `toml:"health_sweep"`
 	// StalePruneDays is the age in days at which stale agents are pruned; 0 turns it off.
@@ -154,10 +141,6 @@ type Agent struct {
 	RedactionExtraKeyPatterns []string `toml:"redaction_extra_key_patterns"`
 	// RegistryReconcileInterval is the slow look for pending commands whose wake-up was lost.
 	RegistryReconcileInterval Duration `toml:"registry_reconcile_interval"`
-	// TaskReconcileSweep is the interval at which tasks without news are asked about (reconcile_task).
-	TaskReconcileSweep Duration `toml:"task_reconcile_sweep"`
-	// TaskReconcileStale is the silence after which a running task is asked about.
-	TaskReconcileStale Duration `toml:"task_reconcile_stale"`
 	// LongPollSessions and LongPollSessionsPerAgent size the session registry (agent protocol F.7).
 	LongPollSessions         int `toml:"longpoll_sessions"`
 	LongPollSessionsPerAgent int `toml:"longpoll_sessions_per_agent"`
@@ -178,16 +161,10 @@ func Default() *Config {
 		Metrics: Metrics{Enabled: true},
 		Log:     Log{Level: LevelInfo, Format: FormatAuto},
 		Store: Store{
-			Readers:            2,
-			WriterCache:        16 * MiB,
-			ReaderCache:        2 * MiB,
-			WALAutocheckpoint:  4000,
-			JournalSizeLimit:   64 * MiB,
-			BatchMaxWrites:     256,
-			BatchMaxRows:       2000,
-			QueueMaxWrites:     8192,
-			PruneBatchRows:     500,
-			MigrationSnapshots: 3,
+			Readers:        2,
+			BatchMaxWrites: 1024,
+			BatchMaxRows:   2000,
+			QueueMaxWrites: 8192,
 		},
 		Agent: defaultAgent(),
 	}
@@ -200,7 +177,6 @@ func defaultAgent() Agent {
 		RedispatchWindow:          Duration(60 * time.Second),
 		RedispatchMinInterval:     Duration(10 * time.Second),
 		OfflineTimeout:            Duration(30 * time.Second),
-		OfflineAlertGrace:         Duration(60 * time.Second),
 		HealthSweep:               Duration(10 * time.Second),
 		StalePruneDays:            30,
 		HygieneSweep:              Duration(24 * time.Hour),
@@ -218,8 +194,6 @@ func defaultAgent() Agent {
 		EventRetentionDays:        30,
 		AuditRetentionDays:        90,
 		RegistryReconcileInterval: Duration(30 * time.Second),
-		TaskReconcileSweep:        Duration(300 * time.Second),
-		TaskReconcileStale:        Duration(900 * time.Second),
 		LongPollSessions:          4096,
 		LongPollSessionsPerAgent:  16,
 		LongPollSessionIdle:       Duration(300 * time.Second),

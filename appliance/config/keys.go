@@ -140,7 +140,7 @@ func bindServer(s *Server) []binding {
 			"Addresses that may use the REST API. Empty means no restriction; loopback is not exempt.",
 			"Set it to the networks of your operators and scripts.", z4j("Z4J_API_IP_ALLOWLIST"), reload),
 		key("server.dashboard_ip_allowlist", prefixesValue(&s.DashboardIPAllowlist),
-			"Addresses that may open dashboard pages. Empty means no restriction; loopback is not exempt.",
+			"Addresses that may open dashboard pages; checked and kept, but this version serves none.",
 			"Set it to the networks of your operators.", z4j("Z4J_DASHBOARD_IP_ALLOWLIST"), reload),
 		key("server.drain_timeout", durationValue{&s.DrainTimeout, seconds(1), seconds(600)},
 			"How long a shutdown waits for requests and sessions before it ends them.",

@@ -18,6 +18,9 @@ type laterVariable struct {
 
 func laterVariables() []laterVariable {
 	return []laterVariable{
+		{"Z4J_AGENT_OFFLINE_ALERT_GRACE_SECONDS", 0, 86400, true},
+		{"Z4J_RECONCILIATION_SWEEP_SECONDS", 30, 3600, true},
+		{"Z4J_RECONCILIATION_STALE_THRESHOLD_SECONDS", 60, 86400, true},
 		{"Z4J_PENDING_FIRES_RETENTION_DAYS", 1, 365, true},
 		{"Z4J_PENDING_FIRES_REPLAY_INTERVAL_SECONDS", 1, 300, true},
 		{"Z4J_SCHEDULE_FIRES_RETENTION_DAYS", 1, 3650, true},
