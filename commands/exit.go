@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"signalbox/appliance/fault"
+	"signalbox/transport"
 )
 
 // Exit codes of the process. They are part of the interface: scripts branch on them.
@@ -86,32 +87,7 @@ func exitCode(err error) int {
 	case errors.Is(err, context.Canceled):
 		return ExitFailed
 	}
-	code, ok := exitOfFault(fault.CodeOf(err))
-	if !ok {
-		return ExitFailed
-	}
-	return code
-}
-
-// exitOfFault maps a fault code. ok is false for a code it does not know, which a test forbids for those of fault.All.
-func exitOfFault(code fault.Code) (exit int, ok bool) {
-	switch code {
-	case fault.Internal, fault.Incompatible, fault.AdapterError, fault.Canceled, fault.OutcomeUnknown, fault.Corrupt:
-		return ExitFailed, true
-	case fault.Invalid, fault.TooLarge:
-		return ExitUsage, true
-	case fault.NotFound, fault.Gone:
-		return ExitNotFound, true
-	case fault.Unauthenticated, fault.Forbidden, fault.IPDenied, fault.ProjectInactive:
-		return ExitAuth, true
-	case fault.Conflict, fault.Stale:
-		return ExitConflict, true
-	case fault.Timeout:
-		return ExitTimeout, true
-	case fault.AgentOffline, fault.RateLimited, fault.Unavailable:
-		return ExitDegraded, true
-	}
-	return ExitFailed, false
+	return transport.ClassOf(err).Exit // the one table of what a code means outside
 }
 
 // exitName words an exit code that was chosen here, for the error document.
