@@ -15,6 +15,7 @@ RACE := $(if $(shell command -v $${CC:-cc} 2>/dev/null),-race,)
 KILLS      ?= 200
 FUZZTIME   ?= 5s
 FUZZ_CASES ?= 20000
+OUTAGE     ?= 60s
 BENCHTIME  ?= 1s
 
 SOURCES := $(shell find . -name '*.go' -not -path './bin/*') go.mod go.sum schema.sql config.example.toml
@@ -76,9 +77,10 @@ fuzz:
 bench:
 	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./...
 
-## interop: published agents in a real Celery worker against the real binary; needs python3 and redis-server
+## interop: published agents in a real Celery worker against the real binary; needs python3 with venv, and redis-server
 interop:
-	SIGNALBOX_FUZZ_CASES=$(FUZZ_CASES) $(GO) test -tags interop -count=1 -timeout 40m -run '^TestInterop' -v ./...
+	SIGNALBOX_FUZZ_CASES=$(FUZZ_CASES) SIGNALBOX_INTEROP_OUTAGE=$(OUTAGE) $(GO) test -tags interop -count=1 -parallel 4 \
+	  -timeout 20m -run '^TestInterop' -v ./commands/ ./transport/wire/
 
 ## vuln: known vulnerabilities in what the binary links (needs the vulnerability database)
 vuln:

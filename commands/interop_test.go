@@ -14,7 +14,7 @@ import (
 
 // TestInterop runs a published agent, unchanged, in a real Celery worker against the real binary, and asks both sides
 // what happened. Each scenario runs over both transports, each time with a server, a Redis, a worker and an agent of
-// its own. `make interop` runs it; docs/operations.md tells what it needs.
+// its own. `make interop` runs it.
 func TestInterop(t *testing.T) {
 	tools := findTools(t)
 	scenarios := []struct {
