@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"path/filepath"
 	"sync"
 	"time"
@@ -208,10 +207,7 @@ func (a *Appliance) bind(context.Context) error {
 		Readiness: a.readiness, DrainSessions: a.drainSessions, Log: a.log,
 	}
 	if c.Metrics.Enabled && c.Metrics.Listen != "" {
-		mux := http.NewServeMux()
-		mux.Handle("GET /metrics", a.metricsHandler)
-		a.readiness.Routes(mux)
-		cfg.MetricsListen, cfg.Metrics = c.Metrics.Listen, transport.Mux(mux)
+		cfg.MetricsListen, cfg.Metrics = c.Metrics.Listen, transport.Mux(a.metricsRoutes())
 	}
 	a.server, err = transport.NewServer(cfg)
 	return err

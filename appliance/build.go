@@ -3,6 +3,7 @@ package appliance
 import (
 	"context"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"time"
 
@@ -126,6 +127,18 @@ func (a *Appliance) routes() *http.ServeMux {
 	if m := a.cfg.Metrics; m.Enabled && m.Public {
 		mux.Handle("GET /metrics", a.metricsHandler)
 	}
+	return mux
+}
+
+// metricsRoutes are those of the metrics listener: metrics, health, and profiles of the running process, which never are
+// on the main listener.
+func (a *Appliance) metricsRoutes() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", a.metricsHandler)
+	a.readiness.Routes(mux)
+	mux.Handle("GET /debug/pprof/", a.metricsHandler.Guard(http.HandlerFunc(pprof.Index)))
+	mux.Handle("GET /debug/pprof/profile", a.metricsHandler.Guard(http.HandlerFunc(pprof.Profile)))
+	mux.Handle("GET /debug/pprof/trace", a.metricsHandler.Guard(http.HandlerFunc(pprof.Trace)))
 	return mux
 }
 

@@ -98,16 +98,23 @@ func (h *MetricsHandler) SetToken(token string) {
 	h.token.Store(&sum)
 }
 
-// ServeHTTP answers 401 without the token. Digests are compared, so that neither content nor length can be timed.
+// ServeHTTP answers with the metrics, or 401 without the token.
 func (h *MetricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if want := h.token.Load(); want != nil {
-		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		sum := sha256.Sum256([]byte(given))
-		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(sum[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			WriteError(w, r, fault.New(fault.Unauthenticated, "metrics need a bearer token"))
-			return
+	h.Guard(h.inner).ServeHTTP(w, r)
+}
+
+// Guard puts the token before another handler. Digests are compared, so that neither content nor length can be timed.
+func (h *MetricsHandler) Guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if want := h.token.Load(); want != nil {
+			scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+			sum := sha256.Sum256([]byte(given))
+			if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(sum[:], want[:]) != 1 {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				WriteError(w, r, fault.New(fault.Unauthenticated, "metrics need a bearer token"))
+				return
+			}
 		}
-	}
-	h.inner.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
+	})
 }
