@@ -381,3 +381,34 @@ func TestReplacementTakesOverUnacknowledgedCommands(t *testing.T) {
 		}
 	}
 }
+
+// Agent protocol E.3: a command ends when its deadline has passed, not before, and the sweep sleeps until then.
+func TestDeadlineIsExact(t *testing.T) {
+	s := appliancetest.Start(t, frozen())
+	m := s.Mint("a")
+	online(t, openLP(t, m.Config))
+	issued := s.Issue(m, "cancel-task", cancelFields("t"))
+	status := func() string { return s.Text("SELECT status FROM commands") }
+	views := s.Faults.Views()
+	s.Clock.Advance(60 * time.Second)
+	s.Faults.AwaitViews(t, views+2) // a sweep
+	for range 50 { // time for a sweep that does not sleep
+		if got := status(); got != "pending" {
+			t.Fatalf("command is %s at its deadline", got)
+		}
+	}
+	if n := s.Faults.Views() - views; n > 20 {
+		t.Errorf("%d reads while the clock stands at the deadline", n)
+	}
+	passed := s.Now()
+	s.Pump(time.Microsecond, "the time-out", func(wait <-chan time.Time) bool {
+		<-wait
+		return status() == "timeout"
+	})
+	if late := s.Now().Sub(passed); late > time.Millisecond {
+		t.Errorf("ended %v late", late)
+	}
+	if c := s.Command(m, issued.ID); c.Error == nil || *c.Error != "command timed out before agent responded" {
+		t.Errorf("command %+v", c)
+	}
+}
