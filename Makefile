@@ -38,7 +38,7 @@ dist/signalbox-linux-arm64: $(SOURCES)
 dist/signalbox-linux-armv7: $(SOURCES)
 	GOOS=linux GOARCH=arm GOARM=7 $(GOBUILD) -o $@ .
 
-## run: serve on loopback with the embedded defaults; state in ./data
+## run: serve on loopback with the embedded defaults; state in ./signalbox-data
 run: bin/signalbox
 	./bin/signalbox serve
 

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -141,6 +143,12 @@ func (a *Appliance) loadSecrets() error {
 		return nil
 	}
 	path := filepath.Join(a.cfg.DataDir, SecretFile)
+	if _, err := os.Stat(filepath.Join(a.cfg.DataDir, DatabaseFile)); err == nil {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("master secret: %s is missing beside an existing database: a new one would make every token and "+
+				"key void; put the file back, or set secret.secret", path)
+		}
+	}
 	text, minted, err := ensureSecret(path, secret.NewToken)
 	if err != nil {
 		return fmt.Errorf("master secret: %w", err)
@@ -203,7 +211,7 @@ func (a *Appliance) bind(context.Context) error {
 	}
 	cfg := transport.ServerConfig{
 		Listen: c.Server.Listen, TLS: a.certificates, Handler: a.front().Wrap(transport.Mux(a.routes())),
-		AdminSocket: c.AdminSocketPath(), AdminHandler: a.front().Wrap(transport.Mux(a.adminRoutes())),
+		AdminSocket: c.AdminSocketPath(), AdminHandler: a.adminFront().Wrap(transport.Mux(a.adminRoutes())),
 		Readiness: a.readiness, DrainSessions: a.drainSessions, Log: a.log,
 	}
 	if c.Metrics.Enabled && c.Metrics.Listen != "" {

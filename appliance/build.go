@@ -72,6 +72,9 @@ func (a *Appliance) buildTransport(context.Context) (err error) {
 	a.allowAgent, a.allowAPI = transport.NewNetworks(srv.AgentIPAllowlist), transport.NewNetworks(srv.APIIPAllowlist)
 	a.notifier = transport.NewNotifier(a.opts.Getenv, os.Getpid())
 	a.readiness = transport.NewReadiness(func(ctx context.Context) error {
+		if err := a.db.Trouble(); err != nil { // it can be read and not written: a full disk
+			return err
+		}
 		return a.db.View(ctx, func(*store.ReadTx) error { return nil })
 	})
 	a.metricsHandler = transport.NewMetricsHandler(a.registry, a.cfg.Metrics.AuthToken.Reveal())
@@ -106,11 +109,17 @@ const wireVersion = "1.13.0"
 // heartbeat is what hello_ack asks for (agent protocol B.3).
 const heartbeat = 10 * time.Second
 
-// front is what every request of the main listener and of the admin socket passes.
+// front is what every request of the main listener passes; adminFront is that of the admin socket, where no host is named
+// and no proxy stands.
 func (a *Appliance) front() transport.Front {
+	f := a.adminFront()
+	f.Hosts, f.Trusted = a.cfg.Server.AllowedHosts, transport.NewNetworks(a.cfg.Server.TrustedProxies)
+	return f
+}
+
+func (a *Appliance) adminFront() transport.Front {
 	srv := a.cfg.Server
 	return transport.Front{Log: a.log.With().Str("part", "http").Logger(), Metrics: a.metrics.transport,
-		Hosts: srv.AllowedHosts, Trusted: transport.NewNetworks(srv.TrustedProxies),
 		Bodies: transport.NewBodies(func(r *http.Request) int64 {
 			if r.URL.Path == agentconn.EventsPath {
 				return srv.EventsBodyLimit.Bytes()

@@ -192,6 +192,9 @@ func (w *writer) finish(start time.Time) {
 	n := len(b.applied)
 	if n > 0 {
 		w.commits.Add(1)
+		if w.trouble.Load() != nil {
+			w.trouble.Store(nil)
+		}
 		w.metrics.commit(time.Since(start), n)
 		w.onCommit()
 	}
@@ -247,6 +250,7 @@ func (w *writer) failBatch(err error) {
 			w.fail(fault.Wrap(fault.Corrupt, err, "%s", codeMessage(fault.Corrupt)))
 		}
 	}
+	w.trouble.Store(&err)
 	w.log.Warn().Err(err).Int("callers", len(b.applied)+len(b.refused)).Msg("batch failed")
 	if isFatal(err) {
 		w.fail(fault.Wrap(fault.Corrupt, err, "%s", codeMessage(fault.Corrupt)))

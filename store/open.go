@@ -231,6 +231,15 @@ func (db *DB) Update(ctx context.Context, op string, fn func(*Tx) error) error {
 // positions handed out before are recognised as foreign.
 func (db *DB) Epoch() string { return db.epoch }
 
+// Trouble returns why the latest write failed as a whole: a full or failing disk, a lock of another program. nil after
+// one that succeeded.
+func (db *DB) Trouble() error {
+	if err := db.writer.trouble.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // SchemaVersion returns the version of the schema, which is that of this program: Open has migrated the file to it.
 func (db *DB) SchemaVersion() int { return db.version }
 

@@ -69,6 +69,7 @@ type writer struct {
 	suspect  atomic.Pointer[chan struct{}] // any goroutine; closed when a batch runs for long
 	lastNow  atomic.Int64                  // any goroutine; microseconds of the latest transaction
 	commits  atomic.Int64                  // any goroutine
+	trouble  atomic.Pointer[error]         // any goroutine; why the latest batch failed, nil after a good one
 	onCommit func()
 
 	lost     bool // SQLite rolled the open transaction back by itself; set by the rollback hook

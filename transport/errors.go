@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,17 +132,28 @@ func writeStatus(w http.ResponseWriter, r *http.Request, status int, code, messa
 }
 
 func writeEnvelope(w http.ResponseWriter, status int, env Envelope) {
-	body, err := json.Marshal(env)
+	body, err := EncodeJSON(env)
 	if err != nil { // a detail that is no JSON must not cost the answer
 		env.Details, env.Detail = map[string]any{}, env.Message
-		body, _ = json.Marshal(env)
+		body, _ = EncodeJSON(env)
 	}
 	writeBody(w, status, append(body, '\n'))
 }
 
+// EncodeJSON is json.Marshal without the escapes for HTML: what agents sent stays as they sent it, as far as JSON allows.
+func EncodeJSON(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}
+
 // WriteJSON answers with v as JSON. A v that cannot be encoded becomes an internal error.
 func WriteJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
-	body, err := json.Marshal(v)
+	body, err := EncodeJSON(v)
 	if err != nil {
 		WriteError(w, r, fmt.Errorf("encode response: %w", err))
 		return

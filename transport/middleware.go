@@ -164,7 +164,7 @@ func Observe(log zerolog.Logger, m *Metrics) Middleware {
 				m.request(rw.status)
 				if e := log.Debug(); e.Enabled() {
 					e.Str("request", info.id).Str("method", r.Method).Str("path", r.URL.Path).Int("status", rw.status).
-						Int64("bytes", rw.bytes).Dur("took", time.Since(start)).
+						Int64("bytes", rw.bytes).Dur("took_ms", time.Since(start)).
 						Str("client", AddrKey(info.addr)).Msg("request")
 				}
 			}()

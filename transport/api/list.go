@@ -2,10 +2,10 @@ package api
 
 import (
 	"bufio"
-	"encoding/json"
 	"net/http"
 
 	"signalbox/appliance/agent"
+	"signalbox/transport"
 )
 
 // listChunk is how many rows of a page are in memory at once: a row may have a megabyte.
@@ -58,7 +58,7 @@ func (l lister[R, T]) writeChunks(out *bufio.Writer, rows []R, limit int) error 
 	sep := byte('[')
 	for left := limit; len(rows) > 0; {
 		for i := range rows {
-			item, err := json.Marshal(l.show(&rows[i]))
+			item, err := transport.EncodeJSON(l.show(&rows[i]))
 			if err != nil {
 				return err
 			}

@@ -308,7 +308,7 @@ func (p *Plane) ended(s *Session, c Closed) {
 	principal := s.principal
 	s.mu.Unlock()
 	e := g.log.Info().Str("kind", p.opts.Kind).Uint64("session", s.id).Str("peer", s.peer).
-		Stringer("reason", c.Reason).Dur("age", c.Age).
+		Stringer("reason", c.Reason).Dur("age_ms", c.Age).
 		Uint64("messages_in", s.messagesIn.Load()).Uint64("messages_out", s.messagesOut.Load())
 	if principal != "" {
 		e = e.Str("principal", principal)
