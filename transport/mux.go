@@ -19,9 +19,7 @@ func Mux(mux *http.ServeMux) http.Handler {
 		h.ServeHTTP(miss, r)
 		switch {
 		case miss.status == http.StatusMethodNotAllowed:
-			w.Header().Set("Allow", miss.header.Get("Allow"))
-			writeStatus(w, r, http.StatusMethodNotAllowed, "method_not_allowed",
-				"this path does not take the method "+r.Method)
+			RefuseMethod(w, r, miss.header.Get("Allow"))
 		case miss.status >= 300 && miss.status < 400:
 			w.Header().Set("Location", miss.header.Get("Location"))
 			w.WriteHeader(miss.status)
@@ -29,6 +27,12 @@ func Mux(mux *http.ServeMux) http.Handler {
 			WriteError(w, r, fault.New(fault.NotFound, "no such path"))
 		}
 	})
+}
+
+// RefuseMethod answers 405; allow lists the methods that the path takes.
+func RefuseMethod(w http.ResponseWriter, r *http.Request, allow string) {
+	w.Header().Set("Allow", allow)
+	writeStatus(w, r, http.StatusMethodNotAllowed, "method_not_allowed", "this path does not take the method "+r.Method)
 }
 
 // missWriter learns how net/http would have answered a request without a route.

@@ -87,6 +87,8 @@ type node struct {
 	info       uint32 // kind, flags, and for a container the elements or members (duplicates counted)
 }
 
+const nodeSize = 16
+
 func (n *node) kind() Kind    { return Kind(n.info & kindMask) }
 func (n *node) escaped() bool { return n.info&flagEscaped != 0 }
 func (n *node) recode() bool  { return n.info&flagRecode != 0 }
@@ -106,6 +108,9 @@ func (d *Doc) Root() Value { return Value{doc: d, idx: 0} }
 
 // Bytes returns the text that was parsed, not a copy.
 func (d *Doc) Bytes() []byte { return d.b }
+
+// Size returns the bytes of memory that the Doc takes, its text included.
+func (d *Doc) Size() int { return len(d.b) + len(d.nodes)*nodeSize }
 
 // Release hands the memory of the Doc back for reuse. The Doc and all its Values must not be used afterwards, by any
 // goroutine. Calling it is optional; a nil Doc is allowed.

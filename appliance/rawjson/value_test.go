@@ -1,11 +1,13 @@
 package rawjson
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 )
 
 func parse(t testing.TB, s string) Value {
@@ -308,5 +310,25 @@ func TestAppendFloat(t *testing.T) {
 	}
 	if got := string(AppendFloat(nil, math.Inf(-1))); got != "null" {
 		t.Errorf("infinity: got %s", got)
+	}
+}
+
+func TestParseAtMost(t *testing.T) {
+	for text, values := range map[string]int{`1`: 1, `[]`: 1, `[1,2,3]`: 4, `{"a":1,"b":[]}`: 5, `{"a":{"b":{"c":null}}}`: 7} {
+		for limit := range values + 2 {
+			doc, err := ParseAtMost([]byte(text), limit)
+			if len(text) > 2 && (err == nil) != (limit >= values) {
+				t.Errorf("%s with at most %d values: %v", text, limit, err)
+			}
+			if err != nil && !errors.Is(err, ErrMalformed) {
+				t.Errorf("%s: %v", text, err)
+			}
+			if err == nil {
+				if size := doc.Size(); size != len(text)+values*int(unsafe.Sizeof(node{})) {
+					t.Errorf("%s takes %d bytes", text, size)
+				}
+				doc.Release()
+			}
+		}
 	}
 }

@@ -46,6 +46,7 @@ type LongPoll struct {
 	log       zerolog.Logger
 	metrics   *Metrics
 	registry  *lpRegistry[*lpState]
+	room      *uploadRoom
 	worker    string // X-Z4J-LongPoll-Worker
 }
 
@@ -90,7 +91,7 @@ func (s *lpState) setRetry(engines []string) {
 func NewLongPoll(gate *Gate, s Services, o LongPollOptions) *LongPoll {
 	l := &LongPoll{opts: o, gate: gate, directory: s.Directory, router: s.Router, commands: s.Commands, hub: s.Hub,
 		clock: s.Clock, log: s.Log, metrics: s.Metrics, registry: newLPRegistry[*lpState](o.Limits, s.Clock),
-		worker: strconv.Itoa(os.Getpid())}
+		room: newUploadRoom(), worker: strconv.Itoa(os.Getpid())}
 	s.Metrics.watchLongPoll(l)
 	return l
 }
@@ -99,6 +100,10 @@ func NewLongPoll(gate *Gate, s Services, o LongPollOptions) *LongPoll {
 func (l *LongPoll) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+EventsPath, l.guarded(l.serveEvents))
 	mux.HandleFunc("GET "+CommandsPath, l.guarded(l.serveCommands))
+	// A GET pattern takes HEAD as well: it would claim commands and throw them away with the body.
+	mux.HandleFunc("HEAD "+CommandsPath, func(w http.ResponseWriter, r *http.Request) {
+		transport.RefuseMethod(w, r, http.MethodGet)
+	})
 }
 
 // guarded runs the checks that come before anything of the request is read: rate bucket, then allowlist (agent protocol
@@ -130,6 +135,10 @@ func (l *LongPoll) authenticate(r *http.Request) (agent.Identity, error) {
 // lease finds or makes the session of the request's nonce. The caller releases it.
 func (l *LongPoll) lease(id agent.Identity, r *http.Request, probe bool) (*lpSession[*lpState], error) {
 	nonce := r.Header.Get(headerNonce)
+	if len(nonce) > maxNonce {
+		return nil, transport.Validation(transport.ValidationItem{Type: "string_too_long", Loc: []any{"header", headerNonce},
+			Msg: headerNonce + ": must be at most " + strconv.Itoa(maxNonce) + " bytes"})
+	}
 	return l.registry.acquire(id.Agent.ID, nonce, probe, func() *lpState {
 		b := binding(l.opts.ProjectSecret, id, nonce)
 		return &lpState{peer: peerOf(id, agent.LongPoll, nonce, ""),

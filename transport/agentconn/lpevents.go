@@ -17,6 +17,9 @@ const (
 	maxUploadFrames = 500
 	maxUploadFrame  = 1 << 20
 	maxUploadErrors = 10
+
+	// maxUploadValues bounds the JSON values of a body: the frames and a little for keys that a later agent may add.
+	maxUploadValues = 4096
 )
 
 // touchEvery is how often the liveness of one long-poll session is written while it keeps uploading: far below the
@@ -70,6 +73,11 @@ func (l *LongPoll) serveEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	done, err := l.room.take(id.Agent.ID, r.ContentLength)
+	if err != nil {
+		return err
+	}
+	defer done()
 	frames, err := readUpload(r)
 	if err != nil {
 		return err
@@ -94,7 +102,7 @@ func readUpload(r *http.Request) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc, err := rawjson.Parse(body)
+	doc, err := rawjson.ParseAtMost(body, maxUploadValues)
 	if err != nil {
 		return nil, bodyError("json_invalid", []any{"body"}, err.Error())
 	}

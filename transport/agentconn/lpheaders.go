@@ -25,6 +25,9 @@ const (
 	maxHeaderName  = 64
 )
 
+// maxNonce bounds the session nonce, which several tables and the ledger keep; an agent's has 22 characters.
+const maxNonce = 128
+
 // runtimeFeatures reads the feature list of a probe: trimmed, without duplicates, names over the limit skipped, at most
 // 64. present is false when the header is absent, which leaves the stored list alone; an empty header clears it.
 func runtimeFeatures(h http.Header) (names []string, present bool) {

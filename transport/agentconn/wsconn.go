@@ -16,11 +16,11 @@ import (
 )
 
 // Bounds of what one transaction takes from a connection, and of what a connection may keep waiting in memory beside
-// the configured number of frames. One frame always fits.
+// the configured number of frames. Bytes are of memory, the parsed form included. One frame always fits.
 const (
 	maxGroupFrames = 512
-	maxGroupBytes  = 2 << 20
-	maxQueuedBytes = 8 << 20
+	maxGroupBytes  = 4 << 20
+	maxQueuedBytes = 16 << 20
 )
 
 // featureRetry is the capability token that an engine of a session must list to be sent the retry family (B.5).
@@ -106,7 +106,7 @@ func (c *wsConn) OnMessage(ctx context.Context, _ session.MessageType, data []by
 }
 
 func (c *wsConn) enqueue(ctx context.Context, f wire.Frame) error {
-	size := len(f.Raw())
+	size := f.Size()
 	for {
 		c.mu.Lock()
 		if len(c.queue) == 0 || (len(c.queue) < c.ws.opts.IngestQueue && c.bytes+size <= maxQueuedBytes) {
@@ -136,9 +136,9 @@ func (c *wsConn) take() []wire.Frame {
 	defer c.mu.Unlock()
 	n, size := 0, 0
 	for n < len(c.queue) && n < maxGroupFrames {
-		size += len(c.queue[n].Raw())
+		size += c.queue[n].Size()
 		if n > 0 && size > maxGroupBytes {
-			size -= len(c.queue[n].Raw())
+			size -= c.queue[n].Size()
 			break
 		}
 		n++

@@ -111,6 +111,9 @@ func (f *Frame) Unsigned() bool { return !f.Type.Signed() }
 // Raw returns the frame as it was received.
 func (f *Frame) Raw() []byte { return f.Doc.Bytes() }
 
+// Size returns the bytes of memory that the frame takes: a frame of tiny values takes many times its length.
+func (f *Frame) Size() int { return f.Doc.Size() }
+
 // Release hands the memory behind Doc and Payload back. The strings of the Frame stay valid, its Values do not.
 func (f *Frame) Release() {
 	f.Doc.Release()
