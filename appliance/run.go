@@ -114,6 +114,7 @@ func (a *Appliance) workers() []worker {
 	g := a.cfg.Agent
 	return []worker{
 		{"agent liveness", g.HealthSweep.Std(), a.directory.SweepOffline},
+		{"worker liveness", time.Minute, a.records.SweepWorkers},
 		{"pending commands", g.RegistryReconcileInterval.Std(), a.commands.WakePending},
 		{"agent hygiene", g.HygieneSweep.Std(), a.hygiene},
 		{"event retention", retentionEvery, a.pruneRecords},

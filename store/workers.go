@@ -83,6 +83,19 @@ func (r *reader) ListWorkers(projectNo int64, limit int) ([]agent.Worker, error)
 	return out, rows.Err()
 }
 
+// AnyWorkerSilent tells whether an online worker was last heard before the time.
+func (r *reader) AnyWorkerSilent(before time.Time) (any bool, err error) {
+	err = r.QueryRow(`SELECT EXISTS (SELECT 1 FROM workers WHERE state = 'online' AND last_heartbeat < ?)`, before).Scan(&any)
+	return any, err
+}
+
+// SilenceWorkers marks at most limit online workers unknown that were last heard before the time.
+func (tx *Tx) SilenceWorkers(before time.Time, limit int) (int, error) {
+	res, err := tx.Exec(`UPDATE workers SET state = 'unknown', updated_at = ? WHERE worker_no IN
+		(SELECT worker_no FROM workers WHERE state = 'online' AND last_heartbeat < ? LIMIT ?)`, tx.Now(), before, limit)
+	return int(res.RowsAffected()), err
+}
+
 // CountWorkersOnline counts over all projects.
 func (r *reader) CountWorkersOnline() (n int, err error) {
 	err = r.QueryRow(`SELECT count(*) FROM workers WHERE state = 'online'`).Scan(&n)

@@ -120,6 +120,8 @@ type RecordsReadTx interface {
 	TasksOfRoot(projectNo int64, engine, rootID string, limit int) ([]TaskNode, error)
 	ListWorkers(projectNo int64, limit int) ([]Worker, error)
 	GetWorker(projectNo int64, id uuid.UUID) (Worker, error)
+	// AnyWorkerSilent tells whether an online worker was last heard before the time.
+	AnyWorkerSilent(before time.Time) (bool, error)
 	// CountWorkersOnline counts over all projects.
 	CountWorkersOnline() (int, error)
 	ListQueues(projectNo int64, limit int) ([]Queue, error)
@@ -139,6 +141,8 @@ type RecordsTx interface {
 	// no events left. next is where to go on, the nil UUID at the end.
 	PruneTasks(projectNo int64, cutoff time.Time, after, before uuid.UUID, scan int) (removed int, next uuid.UUID, err error)
 	PruneAgentStatus(cutoff time.Time, scan int) (int, error)
+	// SilenceWorkers marks at most limit online workers unknown that were last heard before the time.
+	SilenceWorkers(before time.Time, limit int) (int, error)
 	PruneTelemetryLosses(cutoff time.Time, limit int) (int, error)
 	// PruneWorkers removes at most limit workers, and as many queues, not heard of since the cutoff; it returns the larger
 	// count.

@@ -182,3 +182,28 @@ func (r *Records) PruneAgentStatus(ctx context.Context) (removed int, more bool,
 	})
 	return removed, err == nil && more, err
 }
+
+// workerSilence is how long a worker may be quiet before its state is unknown. Engines that report workers do so every
+// few seconds; of others only tasks tell.
+const workerSilence = 5 * time.Minute
+
+// SweepWorkers marks workers unknown of whom nothing was heard for a while, and returns how many: an event or a heartbeat
+// makes them online again. It writes nothing when there are none.
+func (r *Records) SweepWorkers(ctx context.Context) (n int, err error) {
+	before := r.clock.Now().Add(-workerSilence)
+	var any bool
+	if err := r.st.View(ctx, func(tx RecordsReadTx) (err error) { any, err = tx.AnyWorkerSilent(before); return err }); err != nil || !any {
+		return 0, err
+	}
+	for {
+		changed := 0
+		err := r.st.Update(ctx, "silence workers", func(tx RecordsTx) (err error) {
+			changed, err = tx.SilenceWorkers(before, pruneSlice)
+			return err
+		})
+		n += changed
+		if err != nil || changed < pruneSlice {
+			return n, err
+		}
+	}
+}
