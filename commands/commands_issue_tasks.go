@@ -110,20 +110,23 @@ func bulkRetryVerb() issueVerb {
 		queue  string
 		name   string
 		most   int
+
+		taskIDs []string
 	)
 	return issueVerb{
-		use: "bulk-retry", short: "Retry all tasks that match a filter",
-		example: `  signalbox commands issue bulk-retry --agent web-1 --engine celery --state failure --queue mail --max 500 --yes
-  signalbox commands issue bulk-retry --agent web-1 --filter '{"engine":"celery","since":"2030-01-01T00:00:00Z"}' --yes`,
+		use: "bulk-retry", short: "Retry several tasks with one command; the published adapters want their ids",
+		example: `  signalbox commands issue bulk-retry --agent web-1 --engine celery --task-id 3f1c --task-id 77ab --yes
+  signalbox commands issue bulk-retry --agent web-1 --filter '{"engine":"celery","task_ids":["3f1c","77ab"]}' --yes`,
 		question: "Retry every matching task?",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().Var(&filter, "filter", "whole filter as JSON: engine, state, status, queue, name, since, until, task_ids")
 			cmd.Flags().StringVar(&engine, "engine", "", "filter: engine, such as celery")
-			cmd.Flags().StringVar(&state, "state", "", "filter: task state, such as failure")
-			cmd.Flags().StringVar(&queue, "queue", "", "filter: queue name")
-			cmd.Flags().StringVar(&name, "name", "", "filter: task name")
+			cmd.Flags().StringArrayVar(&taskIDs, "task-id", nil, "filter: id of a task; repeat for more")
+			cmd.Flags().StringVar(&state, "state", "", "filter: task state, such as failure; for adapters that select by themselves")
+			cmd.Flags().StringVar(&queue, "queue", "", "filter: queue name; likewise")
+			cmd.Flags().StringVar(&name, "name", "", "filter: task name; likewise")
 			cmd.Flags().IntVar(&most, "max", 1000, "most tasks to retry, 1 to 10000")
-			for _, other := range []string{"engine", "state", "queue", "name"} {
+			for _, other := range []string{"engine", "task-id", "state", "queue", "name"} {
 				cmd.MarkFlagsMutuallyExclusive("filter", other)
 			}
 			cmd.MarkFlagsOneRequired("filter", "engine")
@@ -134,7 +137,11 @@ func bulkRetryVerb() issueVerb {
 			}
 			var value any = filter.value()
 			if filter.raw == nil {
-				value = withoutEmpty(map[string]any{"engine": engine, "state": state, "queue": queue, "name": name})
+				fields := withoutEmpty(map[string]any{"engine": engine, "state": state, "queue": queue, "name": name})
+				if len(taskIDs) > 0 {
+					fields["task_ids"] = taskIDs
+				}
+				value = fields
 			}
 			return issueRequest{route: "bulk-retry", body: map[string]any{"filter": value, "max": most}}, nil
 		},
