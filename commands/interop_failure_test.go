@@ -95,6 +95,14 @@ func restarts(r *rig) {
 	results := r.awaitCelery(tasks)
 	r.awaitSameStates(tasks, results)
 	r.checkOneEnd(tasks, results)
+	for _, kind := range []string{"task.received", "task.started"} {
+		count := countByTask(r.events(kind))
+		for _, task := range tasks {
+			if count[task.ID] != 1 {
+				r.t.Errorf("task %s has %d events %s", task.ID, count[task.ID], kind)
+			}
+		}
+	}
 	r.awaitOnline()
 	if lines := r.logLines("z4j agent disconnected"); len(lines) == 0 {
 		r.t.Error("the agent did not notice any restart")
@@ -139,6 +147,13 @@ func revoke(r *rig) {
 		if n := countByTask(r.events(kind))[after[0].ID]; n != 0 {
 			r.t.Errorf("a revoked agent added %d events %s", n, kind)
 		}
+	}
+	refusals := 1 // one for all attempts; long-poll writes none
+	if r.transport == overLongPoll {
+		refusals = 0
+	}
+	if rows := r.auditRows("agent.auth.bearer_failed"); len(rows) != refusals {
+		r.t.Errorf("the attempts of a revoked agent left %d audit rows, want %d: %+v", len(rows), refusals, rows)
 	}
 	if a := r.showAgent(); a.RevokedAt == nil || len(a.Sessions) != 0 {
 		r.t.Errorf("the revoked agent is shown as %+v", a)

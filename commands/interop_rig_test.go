@@ -34,7 +34,7 @@ type rig struct {
 	tools     tools
 	agent     minting
 	dir       string // of all that is not the server's
-	caFile    string // long-poll: what signed the server's certificate
+	caFile    string // what signed the server's certificate, when it has one
 	worker    *daemon
 	driver    *driver
 }
@@ -49,9 +49,9 @@ type minting struct {
 
 const agentName = "worker-1"
 
-// newRig starts everything and returns when the agent is online. Over WebSocket the server is plain on loopback; the agent
-// uses long-poll over TLS only.
-func newRig(t *testing.T, tools tools, transport string) *rig {
+// newRig starts everything and returns when the agent is online. Plain is without TLS, which the agent accepts on loopback
+// over WebSocket; over long-poll it never does.
+func newRig(t *testing.T, tools tools, transport string, plain bool) *rig {
 	t.Helper()
 	r := &rig{t: t, transport: transport, tools: tools, dir: shortDir(t)}
 	r.server = newProcess(t, r.tools.binary)
@@ -60,7 +60,7 @@ func newRig(t *testing.T, tools tools, transport string) *rig {
 			r.printLog("server", r.server.log.Name())
 		}
 	})
-	if transport == overLongPoll {
+	if transport == overLongPoll || !plain {
 		cert, key := r.newCertificate()
 		r.server.scheme = "https"
 		r.server.args = []string{"--server-tls-cert-file", cert, "--server-tls-key-file", key}
@@ -102,6 +102,7 @@ func (r *rig) startWorker() {
 	for name, value := range r.agent.Env {
 		env = append(env, name+"="+value)
 	}
+	begun := len(r.logLines(eventsFlow))
 	env = append(env, "Z4J_TRANSPORT="+r.transport, "Z4J_HOME="+filepath.Join(r.dir, "agent"))
 	if r.caFile != "" {
 		env = append(env, "SSL_CERT_FILE="+r.caFile)
@@ -109,8 +110,11 @@ func (r *rig) startWorker() {
 	// Not python -m celery: the agent starts in a program of the name celery only.
 	r.worker = r.startDaemon("worker", filepath.Join(filepath.Dir(r.tools.python), "celery"), env, "-A", "app", "worker",
 		"--loglevel", "info", "--concurrency", "1", "--hostname", "w1@%h")
-	r.awaitLog(1, "broker events monitor connected to broker") // from here on no event of a task is missed
+	r.awaitLog(begun+1, eventsFlow)
 }
+
+// eventsFlow is logged when the agent listens to Celery: from here on it misses no event of a task.
+const eventsFlow = "broker events monitor connected to broker"
 
 func (r *rig) restartWorker() {
 	r.t.Helper()
@@ -246,8 +250,8 @@ func (r *rig) printLog(name, path string) {
 // logLines returns the lines of the worker's log that hold the text.
 func (r *rig) logLines(text string) []string {
 	r.t.Helper()
-	content, err := os.ReadFile(r.worker.log)
-	if err != nil {
+	content, err := os.ReadFile(filepath.Join(r.dir, "worker.log"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		r.t.Fatal(err)
 	}
 	var lines []string
@@ -418,6 +422,16 @@ func (r *rig) tasks() map[string]taskRow {
 		found[row.TaskID] = row
 	}
 	return found
+}
+
+// auditRows returns the server's audit rows of an action.
+func (r *rig) auditRows(action string) []auditRow {
+	r.t.Helper()
+	var page struct {
+		Items []auditRow `json:"items"`
+	}
+	r.cli(&page, "audit", "list", "--action", action, "--limit", "5000")
+	return page.Items
 }
 
 // events returns the server's events of a kind.

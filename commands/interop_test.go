@@ -18,20 +18,21 @@ import (
 func TestInterop(t *testing.T) {
 	tools := findTools(t)
 	scenarios := []struct {
-		name string
-		run  func(r *rig)
+		name  string
+		run   func(r *rig)
+		plain bool // without TLS, where the agent accepts that
 	}{
-		{"outage", outage}, // first: it waits the longest
-		{"revoke", revoke},
-		{"tasks and commands", tasksAndCommands},
-		{"restarts", restarts},
-		{"secret rotation", secretRotation},
+		{"outage", outage, false}, // first: it waits the longest
+		{"revoke", revoke, false},
+		{"tasks and commands", tasksAndCommands, true},
+		{"restarts", restarts, false},
+		{"secret rotation", secretRotation, false},
 	}
 	for _, scenario := range scenarios {
 		for _, transport := range []string{overWS, overLongPoll} {
 			t.Run(scenario.name+" over "+transport, func(t *testing.T) {
 				t.Parallel()
-				scenario.run(newRig(t, tools, transport))
+				scenario.run(newRig(t, tools, transport, scenario.plain))
 			})
 		}
 	}
@@ -49,6 +50,7 @@ func tasksAndCommands(r *rig) {
 		r.checkBench()
 	}
 	r.checkStaysOnline(since)
+	r.checkWaitsForAgent()
 }
 
 // checkInventory: a hello is stored; a long-poll agent has none and tells its features only.
@@ -284,6 +286,39 @@ func (r *rig) checkStaysOnline(since time.Time) {
 	if lines := r.logLines("disconnected"); len(lines) != 0 {
 		r.t.Errorf("the agent was disconnected within %v: %v", time.Since(since), lines)
 	}
+}
+
+// checkWaitsForAgent: a command issued while the worker is down waits, says for what, and is done when the worker is back.
+func (r *rig) checkWaitsForAgent() {
+	r.t.Helper()
+	r.worker.stop()
+	want := ExitOK // a long-poll agent counts as online until it has been silent for the offline time-out
+	if r.transport == overWS {
+		want = ExitDegraded
+		r.eventually("the agent is offline", func() (bool, any) {
+			a := r.showAgent()
+			return a.State == "offline" && len(a.Sessions) == 0, a
+		})
+	}
+	args := []string{"commands", "issue", "cancel-task", "--agent", agentName, "--engine", "celery", "--task-id", "nowhere", "--yes"}
+	out, code, stderr := r.tryCLI(args...)
+	var doc issued
+	if err := json.Unmarshal(out, &doc); err != nil || code != want || doc.Command.Status != "pending" {
+		r.t.Fatalf("issue to an absent agent: exit code %d, want %d: %s%s", code, want, stderr, out)
+	}
+	var why struct {
+		Explanation explanation `json:"explanation"`
+	}
+	r.cli(&why, "commands", "explain", doc.Command.ID)
+	if why.Explanation.WaitingFor == nil || len(why.Explanation.Deliveries) != 0 {
+		r.t.Errorf("explanation of a waiting command is %+v", why.Explanation)
+	}
+	r.startWorker()
+	r.eventually("the command is done", func() (bool, any) {
+		r.cli(&doc, "commands", "show", doc.Command.ID)
+		return doc.Command.Status == "completed", doc
+	})
+	r.checkExplanation(doc.Command.ID)
 }
 
 // checkBench: the load generator works over TLS on both transports, from outside.
