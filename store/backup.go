@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"modernc.org/sqlite"
 
@@ -21,44 +23,95 @@ const (
 	keptSnapshots = 3
 )
 
+// onConn runs fn on the connection that a backup reads from, between commits.
+type onConn func(ctx context.Context, fn func(*conn) error) error
+
 // Backup copies the database to a new file at path while writes go on. It copies in small slices on the writer's
 // connection between commits: no snapshot is held open, so the log stays small, and what is written meanwhile goes to
 // the copy too. The copy is complete, synced and mode 0600 when Backup returns nil; after an error there is no file.
-// Its epoch is removed: opened as a database it gets a new one. An existing file is not overwritten (Conflict).
+// Its epoch is removed: opened as a database it gets a new one. An existing file is not overwritten (Conflict), and
+// Invalid is a path that cannot hold a copy; Unavailable names what went wrong with the copy.
 func (db *DB) Backup(ctx context.Context, path string) error {
-	if _, err := os.Lstat(path); err == nil {
-		return fault.New(fault.Conflict, "backup: %s exists already", path)
+	return backup(ctx, db.path, path, db.copying)
+}
+
+// copying runs a piece of a backup. Its failure may be of the copy's disk: it must not pass for damage of the database,
+// which ends all writes.
+func (db *DB) copying(ctx context.Context, fn func(*conn) error) error {
+	var failed error
+	err := db.maintain(ctx, "backup", func(c *conn) error {
+		failed = fn(c)
+		return nil
+	})
+	return errors.Join(err, mapError(failed))
+}
+
+// backup copies the database at source, read through on, to a new file.
+func backup(ctx context.Context, source, path string, on onConn) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return fmt.Errorf("backup path: %w", err)
 	}
-	tmp := path + ".tmp"
-	err := db.copyTo(ctx, tmp)
+	if err := checkTarget(source, path); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp") // 0600
+	if err != nil {
+		return copyFailed(path, err)
+	}
+	tmp := f.Name()
+	if err = f.Close(); err == nil {
+		err = copyPages(ctx, tmp, on)
+	}
 	if err == nil {
-		err = finishCopy(tmp, path)
+		err = standAlone(tmp)
+	}
+	if err == nil {
+		err = publish(tmp, path)
 	}
 	if err != nil {
 		removeCopy(tmp)
-		return fmt.Errorf("backup to %s: %w", path, err)
+		return copyFailed(path, err)
 	}
 	return nil
 }
 
-func (db *DB) copyTo(ctx context.Context, tmp string) (err error) {
-	removeCopy(tmp)
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
+// checkTarget refuses a path that cannot become a copy of the database at source.
+func checkTarget(source, path string) error {
+	if suffix, ok := strings.CutPrefix(path, source); ok && slices.Contains(companions, suffix) {
+		return fault.Field("path", "%s is a name that belongs to the database itself", path)
 	}
-	if err := f.Close(); err != nil {
-		return err
+	if _, err := os.Lstat(path); err == nil {
+		return fault.New(fault.Conflict, "backup: %s exists already", path)
 	}
+	if i, err := os.Stat(filepath.Dir(path)); err != nil || !i.IsDir() {
+		return fault.Field("path", "there is no directory %s", filepath.Dir(path))
+	}
+	return nil
+}
+
+// companions are the suffixes of files that SQLite and the lock keep beside a database.
+var companions = []string{"", "-wal", "-shm", "-journal", ".lock"}
+
+// copyFailed keeps what callers branch on and words the rest, which is about the copy and not about the database.
+func copyFailed(path string, err error) error {
+	switch fault.CodeOf(err) {
+	case fault.Conflict, fault.Invalid, fault.Canceled:
+		return fmt.Errorf("backup to %s: %w", path, err)
+	}
+	return fault.Wrap(fault.Unavailable, err, "no copy was made at %s: %v", path, err)
+}
+
+func copyPages(ctx context.Context, tmp string, on onConn) (err error) {
 	var b *sqlite.Backup
 	defer func() {
 		if b == nil {
 			return
 		}
-		// The copy shares the writer's connection: only its goroutine may end it, whatever became of ctx.
-		err = errors.Join(err, db.maintain(context.WithoutCancel(ctx), "backup", func(*conn) error { return b.Finish() }))
+		// The copy shares the connection: only its goroutine may end it, whatever became of ctx.
+		err = errors.Join(err, on(context.WithoutCancel(ctx), func(*conn) error { return b.Finish() }))
 	}()
-	err = db.maintain(ctx, "backup", func(c *conn) error {
+	err = on(ctx, func(c *conn) error {
 		return c.sc.Raw(func(dc any) (err error) {
 			b, err = dc.(interface {
 				NewBackup(string) (*sqlite.Backup, error)
@@ -67,7 +120,7 @@ func (db *DB) copyTo(ctx context.Context, tmp string) (err error) {
 		})
 	})
 	for more := true; more && err == nil; {
-		err = db.maintain(ctx, "backup", func(*conn) (err error) {
+		err = on(ctx, func(*conn) (err error) {
 			more, err = b.Step(backupSlicePages)
 			return err
 		})
@@ -75,8 +128,8 @@ func (db *DB) copyTo(ctx context.Context, tmp string) (err error) {
 	return err
 }
 
-// finishCopy makes a copied file stand alone: no log beside it, no epoch, on disk, under its final name.
-func finishCopy(tmp, path string) error {
+// standAlone makes a copied file whole by itself: no log beside it, no epoch, on disk.
+func standAlone(tmp string) error {
 	db, err := sql.Open("sqlite", dsnPlain(tmp))
 	if err != nil {
 		return err
@@ -86,10 +139,21 @@ func finishCopy(tmp, path string) error {
 	if err := errors.Join(mapError(err1), mapError(err2), db.Close()); err != nil {
 		return err
 	}
-	if err := syncFile(tmp); err != nil {
-		return err
+	return syncFile(tmp)
+}
+
+// publish gives a finished copy its name, durably, and never overwrites: a link fails where the name is taken.
+func publish(tmp, path string) error {
+	err := os.Link(tmp, path)
+	switch {
+	case err == nil:
+		err = os.Remove(tmp)
+	case errors.Is(err, fs.ErrExist):
+		return fault.New(fault.Conflict, "backup: %s exists already", path)
+	default: // a file system without links
+		err = os.Rename(tmp, path)
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err != nil {
 		return err
 	}
 	return syncFile(filepath.Dir(path))
@@ -126,7 +190,10 @@ func (u *upgrade) snapshot(ctx context.Context, from int) error {
 	}
 	_, err = u.conn.sc.ExecContext(ctx, "VACUUM INTO ?", tmp)
 	if err == nil {
-		err = finishCopy(tmp, path)
+		err = standAlone(tmp)
+	}
+	if err == nil {
+		err = publish(tmp, path)
 	}
 	if err != nil {
 		removeCopy(tmp)

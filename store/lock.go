@@ -28,7 +28,8 @@ func lockFile(path string) (*fileLock, error) {
 	if err != nil {
 		defer func() { _ = f.Close() }()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fault.New(fault.Unavailable, "the database is in use by %s (lock file %s)", lockOwner(f), path)
+			return nil, fault.New(fault.Unavailable, "the database is in use by %s (lock file %s)", lockOwner(f), path).
+				With(detailLock, path)
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -39,6 +40,12 @@ func lockFile(path string) (*fileLock, error) {
 	}
 	return l, nil
 }
+
+// detailLock is the detail of the error about a lock that somebody else holds.
+const detailLock = "lock_file"
+
+// InUse tells whether err says that another process holds the database.
+func InUse(err error) bool { return fault.Details(err)[detailLock] != nil }
 
 func writeOwner(f *os.File) error {
 	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)

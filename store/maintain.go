@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"modernc.org/sqlite"
@@ -53,6 +54,7 @@ const vacuumPages = 256
 
 // Vacuum gives pages freed by deletions back to the file system, in slices like those of Slices.
 func (db *DB) Vacuum(ctx context.Context) error {
+	last := int64(-1)
 	return db.Slices(ctx, "vacuum", func(tx *Tx) (bool, error) {
 		if _, err := tx.Exec(fmt.Sprintf("PRAGMA incremental_vacuum(%d)", vacuumPages)); err != nil {
 			return false, err
@@ -61,15 +63,46 @@ func (db *DB) Vacuum(ctx context.Context) error {
 		if err := tx.QueryRow("PRAGMA freelist_count").Scan(&free); err != nil {
 			return false, err
 		}
-		return free > 0, nil
+		stuck := free == last // a file made by others, without the bookkeeping that giving back needs
+		last = free
+		return free > 0 && !stuck, nil
 	})
+}
+
+// Space is the size of a database without its log.
+type Space struct {
+	Bytes int64
+	Free  int64 // of Bytes: in pages that hold nothing
+}
+
+// Space reads how large the database is.
+func (db *DB) Space(ctx context.Context) (s Space, err error) {
+	err = db.View(ctx, func(tx *ReadTx) error {
+		s, err = readSpace(func(query string, into *int64) error { return tx.QueryRow(query).Scan(into) })
+		return err
+	})
+	return s, err
+}
+
+func readSpace(read func(query string, into *int64) error) (Space, error) {
+	var size, count, free int64
+	err := errors.Join(read("PRAGMA page_size", &size), read("PRAGMA page_count", &count), read("PRAGMA freelist_count", &free))
+	if err != nil {
+		return Space{}, fmt.Errorf("size of the database: %w", mapError(err))
+	}
+	return Space{Bytes: size * count, Free: size * free}, nil
 }
 
 // IntegrityCheck reads the database and returns what is wrong with it; an empty list is a sound database. quick leaves
 // out the comparison of indexes with their tables. It uses a connection of its own and may take minutes on a large
 // file; the log cannot be emptied while it runs. ctx interrupts it.
 func (db *DB) IntegrityCheck(ctx context.Context, quick bool) ([]string, error) {
-	c, err := openConn(ctx, db.path, roleReader)
+	return checkFile(ctx, db.path, quick)
+}
+
+// checkFile reads a database through a connection of its own that cannot write.
+func checkFile(ctx context.Context, path string, quick bool) ([]string, error) {
+	c, err := openConn(ctx, path, roleReader)
 	if err != nil {
 		return nil, err
 	}

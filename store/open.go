@@ -155,6 +155,9 @@ func Open(ctx context.Context, o Options) (db *DB, err error) {
 			lock.release()
 		}
 	}()
+	if err := finishRestore(o.Path); err != nil {
+		return nil, err
+	}
 	if err := createFile(o.Path); err != nil {
 		return nil, err
 	}
