@@ -58,7 +58,7 @@ func New(s Services, o Options) *API {
 	if o.Clock == nil {
 		o.Clock = clock.System()
 	}
-	return &API{Services: s, opts: o, epoch: o.Epoch[:min(len(o.Epoch), epochLen)], streams: make(chan struct{}, o.MaxStreams)}
+	return &API{Services: s.inLane(newLane()), opts: o, epoch: o.Epoch[:min(len(o.Epoch), epochLen)], streams: make(chan struct{}, o.MaxStreams)}
 }
 
 // Routes adds every route to the mux.
