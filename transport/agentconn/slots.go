@@ -11,7 +11,8 @@ import (
 // slots is the table of live WebSocket sessions, keyed by agent and worker slot (agent protocol B.5). C is the
 // connection. Safe for concurrent use.
 type slots[C comparable] struct {
-	perAgent int // most slots of one agent; 0: no cap
+	perAgent int               // most slots of one agent; 0: no cap
+	replace  func(old, next C) // when not nil, runs under the lock when next takes the slot of old
 
 	mu     sync.Mutex
 	agents map[uuid.UUID]map[string]slotEntry[C]
@@ -44,6 +45,8 @@ func (s *slots[C]) register(agent uuid.UUID, worker string, conn C) (replaced C,
 	}
 	if !occupied {
 		s.total++
+	} else if s.replace != nil {
+		s.replace(old.conn, conn)
 	}
 	s.serial++
 	workers[worker] = slotEntry[C]{conn: conn, serial: s.serial}

@@ -73,6 +73,7 @@ type Services struct {
 func NewWebSocket(group *session.Group, gate *Gate, s Services, o WebSocketOptions) *WebSocket {
 	w := &WebSocket{opts: o, gate: gate, directory: s.Directory, router: s.Router, commands: s.Commands,
 		clock: s.Clock, log: s.Log, metrics: s.Metrics, slots: newSlots[*wsConn](o.PerAgentCap)}
+	w.slots.replace = (*wsConn).succeed
 	w.feeds = newFeeds(w, s.Hub)
 	w.plane = group.NewPlane(session.Options{
 		Kind:         "agent",
@@ -157,6 +158,7 @@ func (w *WebSocket) handshake(ctx context.Context, s *session.Session, c caller)
 	if conn.connectedAt, err = w.directory.MarkOnline(ctx, conn.peer, domainHello(hello)); err != nil {
 		return nil, refusal(err)
 	}
+	conn.rowAt = conn.connectedAt
 	ack := wire.AppendHelloAck(nil, w.clock.Now(), wire.HelloAck{BrainVersion: w.opts.Version, AgentID: id.Agent.ID,
 		ProjectID: id.Project.ID, SessionID: sessionID, Heartbeat: w.opts.Heartbeat, MaxFrameBytes: w.opts.MaxFrame})
 	if err := s.Send(ack); err != nil {
@@ -236,7 +238,7 @@ func (w *WebSocket) leave(conn *wsConn) {
 func (w *WebSocket) offline(conn *wsConn, last bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
-	if err := w.directory.WorkerOffline(ctx, conn.peer, last, conn.connectedAt); err != nil {
+	if err := w.directory.WorkerOffline(ctx, conn.peer, last, conn.rowAt); err != nil {
 		w.log.Warn().Err(err).Str(fieldAgent, conn.peer.AgentID.String()).Msg("end of a worker not written")
 	}
 }

@@ -36,6 +36,7 @@ type wsConn struct {
 	retryEngines []string
 	verifier     *wire.Verifier
 	connectedAt  time.Time
+	rowAt        time.Time    // latest connect time in the slot's row that we answer for; see succeed
 	lastFrame    atomic.Int64 // nanoseconds
 
 	signing sync.Mutex // a frame is sent in the order it was signed
@@ -70,6 +71,14 @@ func newWSConn(w *WebSocket, s *session.Session, id agent.Identity, h *wire.Hell
 	c.verifier, c.signer = wire.NewVerifier(b), wire.NewSigner(b)
 	c.lastFrame.Store(w.clock.Now().UnixNano())
 	return c
+}
+
+// succeed makes next answer for the slot's row: of two connections, the one that wrote the row last may be registered
+// first. It runs under the lock of the slots.
+func (c *wsConn) succeed(next *wsConn) {
+	if c.rowAt.After(next.rowAt) {
+		next.rowAt = c.rowAt
+	}
 }
 
 // closing tells whether the session takes nothing more.
