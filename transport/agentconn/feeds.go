@@ -184,13 +184,9 @@ func (a *feed) offer(ctx context.Context, c *wsConn) (welcome bool, err error) {
 		}
 		sent := make([]int64, 0, len(got.Claimed))
 		for _, cmd := range got.Claimed {
-			if err := c.handOver(cmd); err != nil {
-				if err := commands.SendFailed(ctx, cmd, "the connection was closing: "+err.Error()); err != nil {
-					a.feeds.ws.log.Warn().Err(err).Str(fieldCommand, cmd.Command.ID.String()).Msg("failed hand-over not recorded")
-				}
-				continue
+			if a.handOver(ctx, c, cmd) {
+				sent = append(sent, cmd.DeliveryNo)
 			}
-			sent = append(sent, cmd.DeliveryNo)
 		}
 		if len(sent) > 0 {
 			if err := commands.MarkSent(ctx, sent...); err != nil {
@@ -201,4 +197,23 @@ func (a *feed) offer(ctx context.Context, c *wsConn) (welcome bool, err error) {
 			return true, nil
 		}
 	}
+}
+
+// handOver sends a claimed command and reports whether it was queued for the socket. A command whose frame cannot be
+// made ends as failed: given back, it would come again and again.
+func (a *feed) handOver(ctx context.Context, c *wsConn, cmd agent.Claimed) (queued bool) {
+	ws := a.feeds.ws
+	payload, err := agent.WirePayload(cmd.Command, cmd.TimeoutSeconds)
+	if err != nil {
+		ws.log.Error().Err(err).Str(fieldCommand, cmd.Command.ID.String()).Msg("command could not be signed")
+		err = ws.commands.SignFailed(ctx, cmd)
+	} else if err = c.sendCommand(cmd, payload); err != nil {
+		err = ws.commands.SendFailed(ctx, cmd, "the connection was closing: "+err.Error())
+	} else {
+		return true
+	}
+	if err != nil {
+		ws.log.Warn().Err(err).Str(fieldCommand, cmd.Command.ID.String()).Msg("failed hand-over not recorded")
+	}
+	return false
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"signalbox/appliance/agent"
@@ -205,8 +206,7 @@ func (l *LongPoll) verify(s *lpSession[*lpState], frames [][]byte, answer *uploa
 // dispatch hands authentic frames to the router and refreshes the agent's liveness, whatever became of them.
 func (l *LongPoll) dispatch(ctx context.Context, id agent.Identity, s *lpSession[*lpState], verified []wire.Frame, answer *upload) error {
 	peer := s.State.peer
-	outcomes := l.router.Dispatch(ctx, peer, domainFrames(verified))
-	for _, o := range outcomes {
+	for _, o := range l.route(ctx, peer, verified) {
 		if o.Verdict == agent.Revoked {
 			l.registry.drop(id.Agent.ID)
 			if o.Archived {
@@ -223,4 +223,22 @@ func (l *LongPoll) dispatch(ctx context.Context, id agent.Identity, s *lpSession
 		}
 	}
 	return nil
+}
+
+// route is the router's Dispatch. Frames whose handling crashes count as rejected, so that they come again (agent protocol
+// F.5).
+func (l *LongPoll) route(ctx context.Context, peer agent.Peer, verified []wire.Frame) (outcomes []agent.Outcome) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		l.log.Error().Interface("panic", v).Bytes("stack", debug.Stack()).Str(fieldAgent, peer.AgentID.String()).
+			Msg("panic while frames were dispatched")
+		outcomes = make([]agent.Outcome, len(verified))
+		for i := range outcomes {
+			outcomes[i] = agent.Outcome{Verdict: agent.Transient, Message: string(verified[i].Type) + ": internal error"}
+		}
+	}()
+	return l.router.Dispatch(ctx, peer, domainFrames(verified))
 }

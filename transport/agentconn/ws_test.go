@@ -1,113 +1,19 @@
 package agentconn
 
 import (
-	"context"
-	"net/http/httptest"
-	"sync"
+	"encoding/json"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/gorilla/websocket"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 
 	"signalbox/appliance/agent"
-	"signalbox/appliance/audit"
-	"signalbox/appliance/clock"
-	"signalbox/appliance/secret"
-	"signalbox/appliance/wake"
-	"signalbox/transport"
 	"signalbox/transport/agentclient"
-	"signalbox/transport/session"
+	"signalbox/transport/wire"
 )
-
-// oneAgent is a directory of one agent whose hellos can be held back, and a router and command service without content.
-type oneAgent struct {
-	identity agent.Identity
-	online   func(nth int) time.Time // of the nth hello: when it was written, once it may be known
-	offline  chan time.Time
-
-	mu     sync.Mutex
-	hellos int
-}
-
-func (o *oneAgent) Authenticate(context.Context, string) (agent.Identity, error) {
-	return o.identity, nil
-}
-
-func (o *oneAgent) MarkOnline(context.Context, agent.Peer, agent.Hello) (time.Time, error) {
-	o.mu.Lock()
-	o.hellos++
-	nth := o.hellos
-	o.mu.Unlock()
-	return o.online(nth), nil
-}
-
-func (o *oneAgent) CheckAlive(context.Context, int64) error { return nil }
-
-func (o *oneAgent) WorkerOffline(_ context.Context, _ agent.Peer, _ bool, connectedAt time.Time) error {
-	o.offline <- connectedAt
-	return nil
-}
-
-func (o *oneAgent) TouchLongPoll(context.Context, agent.Peer) error                  { return nil }
-func (o *oneAgent) StoreRuntimeFeatures(context.Context, agent.Peer, []string) error { return nil }
-func (o *oneAgent) RecordRefusal(context.Context, audit.Entry) error                 { return nil }
-func (o *oneAgent) MarkSent(context.Context, ...int64) error                         { return nil }
-func (o *oneAgent) SendFailed(context.Context, agent.Claimed, string) error          { return nil }
-func (o *oneAgent) SignFailed(context.Context, agent.Claimed) error                  { return nil }
-
-func (o *oneAgent) Dispatch(_ context.Context, _ agent.Peer, frames []agent.Frame) []agent.Outcome {
-	out := make([]agent.Outcome, len(frames))
-	for i := range out {
-		out[i].Verdict = agent.Durable
-	}
-	return out
-}
-
-func (o *oneAgent) ClaimPending(context.Context, agent.Peer, agent.ClaimRequest) (agent.ClaimResult, error) {
-	return agent.ClaimResult{}, nil
-}
-
-// serve serves the agent over WebSocket and returns how to connect.
-func (o *oneAgent) serve(t *testing.T) agentclient.Config {
-	t.Helper()
-	reg := prometheus.NewRegistry()
-	group, err := session.NewGroup(clock.System(), zerolog.Nop(), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	metrics, err := NewMetrics(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gate := &Gate{Bucket: transport.NewRateBucket("agent-connect", 0, time.Minute, clock.System()),
-		Allow:    transport.NewAllowlist("agent", transport.NewNetworks(nil), nil),
-		Refusals: transport.NewRefusalWindow(clock.System(), time.Minute), Directory: o}
-	key := secret.NewBytes(make([]byte, 32))
-	ws := NewWebSocket(group, gate, Services{Directory: o, Router: o, Commands: o, Hub: wake.New(), Clock: clock.System(), Metrics: metrics},
-		WebSocketOptions{Version: "1.13.0", Heartbeat: 10 * time.Second, MaxFrame: 1 << 20, IdleTimeout: time.Minute, FirstFrame: time.Minute,
-			IngestQueue: 16, ProjectSecret: func(uuid.UUID) secret.Bytes { return key }})
-	server := httptest.NewServer(ws)
-	t.Cleanup(func() {
-		server.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := group.Drain(ctx, 0); err != nil {
-			t.Error(err)
-		}
-		ws.Close()
-		group.Close()
-	})
-	return agentclient.Config{URL: server.URL, Token: secret.NewText("token"), ProjectSecret: key}
-}
-
-func newOneAgent(online func(nth int) time.Time) *oneAgent {
-	project := agent.Project{No: 1, ID: uuid.New(), Slug: "p"}
-	return &oneAgent{identity: agent.Identity{Project: project, Agent: agent.Agent{No: 1, ID: uuid.New()}}, online: online,
-		offline: make(chan time.Time, 8)}
-}
 
 // Two hellos of one worker slot may be written in one order and registered in the other. The connection that is left
 // must take the slot's row offline with it, though the row is the other's.
@@ -163,5 +69,128 @@ func TestSlotRowGoesOfflineWhoeverWroteItLast(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("the slot is not taken offline")
+	}
+}
+
+// connect opens a WebSocket session whose reads and writes end with the test.
+func connect(t *testing.T, cfg agentclient.Config) *agentclient.WS {
+	t.Helper()
+	ws, err := agentclient.DialWS(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws.Deadline(time.Now().Add(10 * time.Second))
+	t.Cleanup(func() { _ = ws.Abort() })
+	return ws
+}
+
+func now(int) time.Time { return time.Now() }
+
+func verdict(v agent.Verdict) func([]agent.Frame) []agent.Outcome {
+	return func(frames []agent.Frame) []agent.Outcome {
+		out := make([]agent.Outcome, len(frames))
+		for i := range out {
+			out[i] = agent.Outcome{Verdict: v, Message: "why"}
+		}
+		return out
+	}
+}
+
+// Agent protocol D.2: a frame of an adapter that must be upgraded gets a signed fatal error frame instead of an
+// acknowledgement, and over long-poll a rejection with the code.
+func TestUpgradeRequired(t *testing.T) {
+	o := newOneAgent(now)
+	o.dispatch = verdict(agent.UpgradeRequired)
+	cfg := o.serve(t)
+	ws := connect(t, cfg)
+	if err := ws.SendJSON(wire.TypeEventBatch, "ev_1", `{"events":[]}`); err != nil {
+		t.Fatal(err)
+	}
+	f, err := ws.Receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Release()
+	var p struct {
+		Code, Message string
+		Fatal         bool
+	}
+	if err := json.Unmarshal(f.Payload.Raw(), &p); err != nil || f.Type != wire.TypeError || f.ID != "err_ev_1" || p.Code != "scheduler_upgrade_required" || !p.Fatal {
+		t.Errorf("answered %s, %v", f.Raw(), err)
+	}
+	lp, err := agentclient.OpenLP(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, err := lp.Upload(t.Context(), agentclient.Outgoing{Type: wire.TypeEventBatch, ID: "ev_2", Payload: []byte(`{}`)})
+	if err != nil || up.Rejected != 1 || up.Accepted != 0 || up.ErrorCode == nil || *up.ErrorCode != "scheduler_upgrade_required" {
+		t.Errorf("upload: %+v, %v", up, err)
+	}
+}
+
+// A handler that crashes costs its session over WebSocket, and counts as a rejection over long-poll (agent protocol F.5).
+func TestHandlerCrash(t *testing.T) {
+	o := newOneAgent(now)
+	o.dispatch = func([]agent.Frame) []agent.Outcome { panic("crash") }
+	cfg := o.serve(t)
+	ws := connect(t, cfg)
+	if err := ws.SendJSON(wire.TypeEventBatch, "ev_1", `{"events":[]}`); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ws.Receive()
+	var ce *agentclient.CloseError
+	if !errors.As(err, &ce) || ce.Code != 1011 {
+		t.Errorf("closed with %v", err)
+	}
+	lp, err := agentclient.OpenLP(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := agentclient.Outgoing{Type: wire.TypeHeartbeat, ID: "h", Payload: []byte(`{}`)}
+	up, err := lp.Upload(t.Context(), frame, frame)
+	if err != nil || up.Rejected != 2 || up.Accepted != 0 || up.ErrorCode != nil {
+		t.Errorf("upload: %+v, %v", up, err)
+	}
+	o.dispatch = nil
+	if up, err = lp.Upload(t.Context(), frame); err != nil || up.Accepted != 1 {
+		t.Errorf("afterwards: %+v, %v", up, err)
+	}
+}
+
+// A command whose frame cannot be made ends as such on both transports: given back, it would come again and again. The
+// others of the claim are not held up.
+func TestCommandThatCannotBeSigned(t *testing.T) {
+	bad := agent.Claimed{Command: agent.Command{ID: uuid.New(), Action: "cancel_task", TargetType: "task", Payload: []byte("no JSON")}, DeliveryNo: 1, TimeoutSeconds: 60}
+	good := bad
+	good.Command.ID, good.Command.Payload, good.DeliveryNo = uuid.New(), []byte(`{}`), 2
+	want := []string{"sign " + bad.Command.ID.String()}
+
+	o := newOneAgent(now)
+	o.pending = []agent.Claimed{bad, good}
+	ws := connect(t, o.serve(t))
+	f, err := ws.Receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.ID != good.Command.ID.String() {
+		t.Errorf("received %s", f.Raw())
+	}
+	f.Release()
+	if got := o.failures(); !slices.Equal(got, want) {
+		t.Errorf("over WebSocket: %q, want %q", got, want)
+	}
+
+	o = newOneAgent(now)
+	lp, err := agentclient.OpenLP(t.Context(), o.serve(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.pending = []agent.Claimed{bad, good}
+	got, err := lp.Poll(t.Context(), 0, 50)
+	if err != nil || len(got) != 1 || got[0].ID != good.Command.ID.String() {
+		t.Errorf("poll: %v, %v", got, err)
+	}
+	if got := o.failures(); !slices.Equal(got, want) {
+		t.Errorf("over long-poll: %q, want %q", got, want)
 	}
 }

@@ -223,12 +223,8 @@ func (c *wsConn) send(typ wire.Type, id string, payload []byte) error {
 	return c.session.Send(c.signer.Sign(c.ws.clock.Now(), typ, id, payload))
 }
 
-// handOver sends a claimed command.
-func (c *wsConn) handOver(cmd agent.Claimed) error {
-	payload, err := agent.WirePayload(cmd.Command, cmd.TimeoutSeconds)
-	if err != nil {
-		return err
-	}
+// sendCommand sends a claimed command and remembers it until it is acknowledged if it may be handed over again.
+func (c *wsConn) sendCommand(cmd agent.Claimed, payload []byte) error {
 	id := cmd.Command.ID.String()
 	if agent.Redeliverable(cmd.Command.Action) {
 		c.mu.Lock()
