@@ -220,14 +220,29 @@ func (tx *Tx) DeleteTask(projectNo int64, id uuid.UUID) (bool, error) {
 	return res.RowsAffected() == 1, err
 }
 
-// DeleteTasks removes at most limit tasks that pass the filter and are not newer than upTo.
-func (tx *Tx) DeleteTasks(projectNo int64, f agent.TaskFilter, upTo uuid.UUID, limit int) (int, error) {
+// TaskIDs lists tasks that pass the filter with ids in (after, upTo], oldest first.
+func (r *reader) TaskIDs(projectNo int64, f agent.TaskFilter, after, upTo uuid.UUID, limit int) ([]uuid.UUID, error) {
 	q := query{}
 	q.tasks(projectNo, f)
-	q.and("t.id <= ?", upTo)
-	res, err := tx.Exec(`DELETE FROM tasks WHERE task_no IN (`+q.text(`SELECT t.task_no FROM tasks t`)+
-		` ORDER BY t.id LIMIT ?)`, append(q.args, limit)...)
-	return int(res.RowsAffected()), err
+	q.and("t.id > ? AND t.id <= ?", after, upTo)
+	return r.scanIDs(q.text(`SELECT t.id FROM tasks t`)+` ORDER BY t.id LIMIT ?`, append(q.args, limit)...)
+}
+
+// DeleteTasks removes those of the tasks that pass the filter.
+func (tx *Tx) DeleteTasks(projectNo int64, f agent.TaskFilter, ids []uuid.UUID) (removed int, err error) {
+	q := query{}
+	q.tasks(projectNo, f)
+	q.and("t.id = ?", uuid.Nil)
+	text := q.text(`DELETE FROM tasks AS t`)
+	for _, id := range ids {
+		q.args[len(q.args)-1] = id
+		res, err := tx.Exec(text, q.args...)
+		if err != nil {
+			return 0, err
+		}
+		removed += int(res.RowsAffected())
+	}
+	return removed, nil
 }
 
 const sqlPruneTasksScan = `SELECT t.task_no, t.id, t.updated_at,

@@ -115,6 +115,8 @@ type RecordsReadTx interface {
 	EventBounds(projectNo int64) (EventBounds, error)
 	// ListTasks returns a page, newest first by id.
 	ListTasks(projectNo int64, f TaskFilter, page Page) ([]Task, error)
+	// TaskIDs lists tasks that pass the filter with ids in (after, upTo], oldest first.
+	TaskIDs(projectNo int64, f TaskFilter, after, upTo uuid.UUID, limit int) ([]uuid.UUID, error)
 	// GetTask and GetWorker fail with NotFound.
 	GetTask(projectNo int64, engine, taskID string) (Task, error)
 	TasksOfRoot(projectNo int64, engine, rootID string, limit int) ([]TaskNode, error)
@@ -133,8 +135,8 @@ type RecordsReadTx interface {
 type RecordsTx interface {
 	Writer
 	DeleteTask(projectNo int64, id uuid.UUID) (bool, error)
-	// DeleteTasks removes at most limit tasks that pass the filter and are not newer than upTo.
-	DeleteTasks(projectNo int64, f TaskFilter, upTo uuid.UUID, limit int) (int, error)
+	// DeleteTasks removes those of the tasks that pass the filter.
+	DeleteTasks(projectNo int64, f TaskFilter, ids []uuid.UUID) (int, error)
 	// PruneEvents removes at most limit events before the cutoff and raises the project's low watermark.
 	PruneEvents(projectNo int64, cutoff time.Time, limit int) (int, error)
 	// PruneTasks looks at the scan next tasks in (after, before) and removes what was not changed since the cutoff and has

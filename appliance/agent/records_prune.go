@@ -31,17 +31,33 @@ func (r *Records) BulkDeleteTasks(ctx context.Context, projectNo int64, d BulkDe
 	if len(d.IDs) > 0 {
 		return r.deleteByID(ctx, projectNo, d.IDs)
 	}
+	return r.deleteFiltered(ctx, projectNo, d.Filter)
+}
+
+// deleteFiltered searches on snapshots, so that only the deletes themselves keep the writer, and walks through the tasks
+// once. What has changed since it was found is checked again.
+func (r *Records) deleteFiltered(ctx context.Context, projectNo int64, f TaskFilter) (deleted int, err error) {
+	var after uuid.UUID
 	newest := firstTaskID(r.clock.Now().Add(time.Second))
 	for {
+		var ids []uuid.UUID
+		err := r.st.View(ctx, func(tx RecordsReadTx) (err error) {
+			ids, err = tx.TaskIDs(projectNo, f, after, newest, pruneSlice)
+			return err
+		})
+		if err != nil || len(ids) == 0 {
+			return deleted, err
+		}
+		after = ids[len(ids)-1]
 		n := 0
-		err := r.st.Update(ctx, "bulk delete tasks", func(tx RecordsTx) (err error) {
-			n, err = tx.DeleteTasks(projectNo, d.Filter, newest, pruneSlice)
+		err = r.st.Update(ctx, "bulk delete tasks", func(tx RecordsTx) (err error) {
+			n, err = tx.DeleteTasks(projectNo, f, ids)
 			return err
 		})
 		if err != nil {
 			return deleted, err
 		}
-		if deleted += n; n < pruneSlice {
+		if deleted += n; len(ids) < pruneSlice {
 			return deleted, nil
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -250,7 +251,10 @@ func TestWorkersAndQueues(t *testing.T) {
 }
 
 func TestBulkDelete(t *testing.T) {
-	g, ctx := newIngestRig(t), context.Background()
+	var commits atomic.Int64
+	g, ctx := newIngestRig(t, func(o *store.Options) {
+		o.Hooks.BeforeCommit = func(int) error { commits.Add(1); return nil }
+	}), context.Background()
 	var events []string
 	for i := range 520 {
 		events = append(events, event("task.sent", fmt.Sprint("t", i), 0, `{"queue":"q"}`))
@@ -268,6 +272,16 @@ func TestBulkDelete(t *testing.T) {
 	}
 	if n := must[int](t)(g.records.BulkDeleteTasks(ctx, 1, agent.BulkDelete{IDs: []uuid.UUID{f.ID, f.ID, uuid.New()}})); n != 1 {
 		t.Errorf("deleted %d", n)
+	}
+	if n := must[int](t)(g.records.BulkDeleteTasks(ctx, 2, agent.BulkDelete{Filter: agent.TaskFilter{Queue: "q"}})); n != 0 {
+		t.Errorf("another project deleted %d", n)
+	}
+	before := commits.Load()
+	if n := must[int](t)(g.records.BulkDeleteTasks(ctx, 1, agent.BulkDelete{Filter: agent.TaskFilter{Queue: "none"}})); n != 0 {
+		t.Errorf("deleted %d", n)
+	}
+	if n := commits.Load() - before; n != 0 { // searching is not the writer's work
+		t.Errorf("%d commits for nothing", n)
 	}
 	if n := must[int](t)(g.records.BulkDeleteTasks(ctx, 1, agent.BulkDelete{Filter: agent.TaskFilter{Queue: "q"}})); n != 520 {
 		t.Errorf("deleted %d", n)

@@ -72,6 +72,13 @@ func (r recordsInLane) TaskTree(ctx context.Context, projectNo int64, engine, ta
 	return search(ctx, r.lane, func() (agent.TaskTree, error) { return r.Records.TaskTree(ctx, projectNo, engine, taskID) })
 }
 
+func (r recordsInLane) BulkDeleteTasks(ctx context.Context, projectNo int64, d agent.BulkDelete) (int, error) {
+	if len(d.IDs) > 0 { // nothing to search for
+		return r.Records.BulkDeleteTasks(ctx, projectNo, d)
+	}
+	return search(ctx, r.lane, func() (int, error) { return r.Records.BulkDeleteTasks(ctx, projectNo, d) })
+}
+
 type auditInLane struct {
 	AuditLog
 	lane lane
