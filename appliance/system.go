@@ -16,7 +16,7 @@ import (
 func (a *Appliance) newAPI(bulk int) *api.API {
 	g := a.cfg.Agent
 	return api.New(api.Services{Directory: a.directory, Commands: a.commands, Records: a.records,
-		Audit: api.BindAudit(a.auditLog, a.auditDB), Presence: presence{a}, System: system{a}, Hub: a.hub},
+		Audit: api.BindAudit(a.auditLog, a.auditDB), Presence: presence{a}, System: system{a}, Upkeep: a.db, Hub: a.hub},
 		api.Options{Allow: transport.NewAllowlist("api", a.allowAPI, a.metrics.transport), Refusals: a.refusals,
 			Bulk:        transport.NewRateBucket("bulk", bulk, rateWindow, a.clock),
 			DefaultPage: g.DefaultPageSize, MaxPage: g.MaxPageSize, Epoch: a.db.Epoch(), KnownAgentVersion: wireVersion,

@@ -69,28 +69,22 @@ func (db *DB) Vacuum(ctx context.Context) error {
 	})
 }
 
-// Space is the size of a database without its log.
-type Space struct {
-	Bytes int64
-	Free  int64 // of Bytes: in pages that hold nothing
-}
-
-// Space reads how large the database is.
-func (db *DB) Space(ctx context.Context) (s Space, err error) {
+// Space reads how large the database is without its log, and how much of that holds nothing.
+func (db *DB) Space(ctx context.Context) (size, free int64, err error) {
 	err = db.View(ctx, func(tx *ReadTx) error {
-		s, err = readSpace(func(query string, into *int64) error { return tx.QueryRow(query).Scan(into) })
+		size, free, err = readSpace(func(query string, into *int64) error { return tx.QueryRow(query).Scan(into) })
 		return err
 	})
-	return s, err
+	return size, free, err
 }
 
-func readSpace(read func(query string, into *int64) error) (Space, error) {
-	var size, count, free int64
-	err := errors.Join(read("PRAGMA page_size", &size), read("PRAGMA page_count", &count), read("PRAGMA freelist_count", &free))
+func readSpace(read func(query string, into *int64) error) (size, free int64, err error) {
+	var page, count int64
+	err = errors.Join(read("PRAGMA page_size", &page), read("PRAGMA page_count", &count), read("PRAGMA freelist_count", &free))
 	if err != nil {
-		return Space{}, fmt.Errorf("size of the database: %w", mapError(err))
+		return 0, 0, fmt.Errorf("size of the database: %w", mapError(err))
 	}
-	return Space{Bytes: size * count, Free: size * free}, nil
+	return page * count, page * free, nil
 }
 
 // IntegrityCheck reads the database and returns what is wrong with it; an empty list is a sound database. quick leaves
@@ -100,8 +94,17 @@ func (db *DB) IntegrityCheck(ctx context.Context, quick bool) ([]string, error) 
 	return checkFile(ctx, db.path, quick)
 }
 
-// checkFile reads a database through a connection of its own that cannot write.
+// checkFile reads a database through a connection of its own that cannot write. Damage that keeps the check from going on
+// is a finding as well.
 func checkFile(ctx context.Context, path string, quick bool) ([]string, error) {
+	problems, err := findProblems(ctx, path, quick)
+	if isFatal(err) {
+		return append(problems, err.Error()), nil
+	}
+	return problems, err
+}
+
+func findProblems(ctx context.Context, path string, quick bool) (problems []string, err error) {
 	c, err := openConn(ctx, path, roleReader)
 	if err != nil {
 		return nil, err
@@ -113,26 +116,25 @@ func checkFile(ctx context.Context, path string, quick bool) ([]string, error) {
 	}
 	rows, err := c.sc.QueryContext(ctx, check)
 	if err != nil {
-		return nil, fmt.Errorf("integrity check: %w", mapError(err))
+		return problems, fmt.Errorf("integrity check: %w", mapError(err))
 	}
 	defer func() { _ = rows.Close() }()
-	var problems []string
 	for rows.Next() {
 		var line string
 		if err := rows.Scan(&line); err != nil {
-			return nil, fmt.Errorf("integrity check: %w", mapError(err))
+			return problems, fmt.Errorf("integrity check: %w", mapError(err))
 		}
 		if line != "ok" {
 			problems = append(problems, line)
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("integrity check: %w", mapError(err))
+		return problems, fmt.Errorf("integrity check: %w", mapError(err))
 	}
 	_ = rows.Close()
 	if err := foreignKeyCheck(c); err != nil {
 		if !fault.Is(err, fault.Invalid) {
-			return nil, fmt.Errorf("integrity check: %w", err)
+			return problems, fmt.Errorf("integrity check: %w", err)
 		}
 		problems = append(problems, fault.Message(err))
 	}

@@ -99,11 +99,11 @@ func (f *File) IntegrityCheck(ctx context.Context, quick bool) ([]string, error)
 	return checkFile(ctx, f.path, quick)
 }
 
-// Space reads how large the database is.
-func (f *File) Space(ctx context.Context) (Space, error) {
+// Space reads how large the database is, as DB.Space does.
+func (f *File) Space(ctx context.Context) (size, free int64, err error) {
 	c, err := openConn(ctx, f.path, roleInspect)
 	if err != nil {
-		return Space{}, err
+		return 0, 0, err
 	}
 	defer func() { _ = c.close() }()
 	return readSpace(c.read)

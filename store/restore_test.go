@@ -276,9 +276,9 @@ func TestVacuumOfAStoppedDatabase(t *testing.T) {
 	db := openTest(t, nil)
 	fill(t, db, 3000)
 	mustUpdate(t, db, func(tx *Tx) error { _, err := tx.Exec("DELETE FROM items"); return err })
-	online, err := db.Space(context.Background())
-	if err != nil || online.Free < 2<<20 {
-		t.Fatalf("%+v, %v", online, err)
+	size, free, err := db.Space(context.Background())
+	if err != nil || free < 2<<20 {
+		t.Fatalf("%d, %d, %v", size, free, err)
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
@@ -291,10 +291,10 @@ func TestVacuumOfAStoppedDatabase(t *testing.T) {
 	if err := f.Vacuum(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := f.Space(context.Background())
+	left, leftFree, err := f.Space(context.Background())
 	info, err2 := os.Stat(db.path)
-	if err := errors.Join(err, err2); err != nil || s.Free != 0 || s.Bytes > online.Bytes-online.Free || info.Size() != s.Bytes {
-		t.Errorf("%+v after %+v, %v", s, online, err)
+	if err := errors.Join(err, err2); err != nil || leftFree != 0 || left > size-free || info.Size() != left {
+		t.Errorf("%d bytes, %d free, after %d, %d: %v", left, leftFree, size, free, err)
 	}
 }
 
@@ -315,8 +315,8 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 	defer f.Close()
 	problems, err := f.IntegrityCheck(context.Background(), true)
-	if len(problems) == 0 && !fault.Is(err, fault.Corrupt) {
-		t.Errorf("nothing found: %v, %v", problems, err)
+	if len(problems) == 0 || err != nil {
+		t.Errorf("found %v, %v", problems, err)
 	}
 }
 

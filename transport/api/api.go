@@ -42,6 +42,7 @@ type API struct {
 	epoch   string        // as cursors carry it
 	streams chan struct{} // one token per stream or export
 	verify  sync.Mutex    // one audit verification at a time
+	upkeep  sync.Mutex    // one piece of upkeep of the database at a time
 }
 
 // New returns the surface. It starts nothing.

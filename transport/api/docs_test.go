@@ -67,6 +67,9 @@ func right(rt route) string {
 	if rt.where == anywhere {
 		return "any credential"
 	}
+	if rt.local {
+		return "admin socket only"
+	}
 	if rt.resource == "" {
 		return "by kind"
 	}

@@ -18,11 +18,17 @@ import (
 // refusalTimeout bounds the write of a refusal's audit row, which outlives the request.
 const refusalTimeout = 5 * time.Second
 
+// errNotLocal answers a route that reads and writes files of the server's machine to anybody who is not on it.
+var errNotLocal = fault.New(fault.Forbidden, "this is for the admin socket of the server's own machine only")
+
 // admit lets a request in, or says why not.
 func (a *API) admit(rt route, r *http.Request) (*call, error) {
 	who, err := a.principal(r)
 	if err != nil {
 		return nil, err
+	}
+	if rt.local && !transport.IsLocalAdmin(r.Context()) {
+		return nil, errNotLocal
 	}
 	c := &call{Request: r, route: rt, who: who}
 	if err := a.place(rt, c); err != nil {

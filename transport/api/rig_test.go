@@ -96,7 +96,7 @@ func newRig(t testing.TB, change ...func(*Options)) *rig {
 	}
 	g.api = New(Services{Directory: g.directory, Commands: g.commands, Records: g.records,
 		Audit:    BindAudit(log, store.Bind[audit.PruneTx, audit.ReadTx](g.db)),
-		Presence: &g.sessions, System: fixedStatus{}, Hub: g.hub}, o)
+		Presence: &g.sessions, System: fixedStatus{}, Upkeep: g.db, Hub: g.hub}, o)
 	mux := http.NewServeMux()
 	g.api.Routes(mux)
 	g.handler = transport.Front{Log: zerolog.Nop()}.Wrap(transport.Mux(mux))

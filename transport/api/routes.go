@@ -26,6 +26,7 @@ type route struct {
 	role         agent.Role // least role
 	archived     bool       // finds archived projects too
 	bulk         bool       // counts in the bulk bucket
+	local        bool       // for the machine's own administrator alone, on the admin socket
 	doc          doc
 	handle       func(*API, http.ResponseWriter, *call) error
 }
@@ -68,6 +69,14 @@ func systemRoutes() []route {
 			doc: doc{group: groupSystem, query: "`kind` agent, command or apikey; `prefix`: at least 4 hex digits of the id, " +
 				"hyphens ignored, or an agent's whole name. Needs the right to read that kind",
 				answer: "200 `{ids}`, at most 10"}},
+		{method: "POST", path: "/backup", where: everywhere, resource: "home", write: true, role: agent.Admin, local: true, handle: (*API).backup,
+			doc: doc{group: groupSystem, body: "`path` of the copy on the server's machine: absolute, in a directory that is there",
+				answer: "200 `{path, size_bytes, seconds}`; 409 when there is such a file; 503 when the copy failed (nothing is left of it) or other upkeep is at work"}},
+		{method: "POST", path: "/db/check", where: everywhere, resource: "home", write: true, role: agent.Admin, local: true, handle: (*API).checkDatabase,
+			doc: doc{group: groupSystem, query: "`quick=true` leaves out the comparison of indexes with tables",
+				answer: "200 `{ok, quick, schema_version, seconds, problems}`"}},
+		{method: "POST", path: "/db/vacuum", where: everywhere, resource: "home", write: true, role: agent.Admin, local: true, handle: (*API).vacuumDatabase,
+			doc: doc{group: groupSystem, answer: "200 `{bytes_before, bytes_after, seconds}`"}},
 	}
 }
 

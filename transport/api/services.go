@@ -78,6 +78,7 @@ var (
 type AuditLog interface {
 	// List returns up to limit rows that match, newest first, below row number before; 0 starts at the newest.
 	List(ctx context.Context, f audit.Filter, before int64, limit int) ([]audit.Record, error)
+	Append(ctx context.Context, e audit.Entry) error
 	Verify(ctx context.Context) (audit.Report, error)
 }
 
@@ -93,11 +94,28 @@ func (b boundAudit) List(ctx context.Context, f audit.Filter, before int64, limi
 	return b.log.List(ctx, b.st, f, before, limit)
 }
 
+func (b boundAudit) Append(ctx context.Context, e audit.Entry) error {
+	return b.st.Update(ctx, "audit", func(tx audit.PruneTx) error { return b.log.Append(tx, e) })
+}
+
 func (b boundAudit) Verify(ctx context.Context) (audit.Report, error) { return b.log.Verify(ctx, b.st) }
 
 // System tells how the process and its store are.
 type System interface {
 	Status(ctx context.Context) (Status, error)
+}
+
+// Upkeep copies and looks after the database; *store.DB does.
+type Upkeep interface {
+	// Backup makes a durable copy at an absolute path; after an error there is none.
+	Backup(ctx context.Context, path string) error
+	// IntegrityCheck returns what is wrong with the database.
+	IntegrityCheck(ctx context.Context, quick bool) ([]string, error)
+	// Vacuum gives free pages back to the file system.
+	Vacuum(ctx context.Context) error
+	// Space is the size of the database and how much of it is free.
+	Space(ctx context.Context) (size, free int64, err error)
+	SchemaVersion() int
 }
 
 // Status is the part of GET /status that no service knows.
@@ -121,5 +139,6 @@ type Services struct {
 	Audit     AuditLog
 	Presence  agent.Presence
 	System    System
+	Upkeep    Upkeep
 	Hub       *wake.Hub
 }

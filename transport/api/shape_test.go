@@ -5,16 +5,12 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"signalbox/appliance/agent"
 	"signalbox/transport"
@@ -419,21 +415,7 @@ func TestLocalAdmin(t *testing.T) {
 		o.Allow = transport.NewAllowlist("api", transport.NewNetworks(mustPrefixes(t, "10.0.0.0/8")), nil)
 		o.Bulk = transport.NewRateBucket("bulk", 1, time.Minute, o.Clock)
 	})
-	path := filepath.Join(t.TempDir(), "s.sock")
-	srv, err := transport.NewServer(transport.ServerConfig{AdminSocket: path, AdminHandler: g.handler, Log: zerolog.Nop()})
-	g.must(err)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve() }()
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}
-	tr := &http.Transport{DialContext: dial}
-	client := &http.Client{Transport: tr}
-	defer func() {
-		tr.CloseIdleConnections()
-		g.must(srv.Shutdown(context.Background()))
-		g.must(<-served)
-	}()
+	client := g.local()
 	resp, err := client.Get("http://local" + Prefix + "/whoami")
 	g.must(err)
 	var who whoPublic
