@@ -2,6 +2,7 @@ package agentconn
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -17,8 +18,19 @@ import (
 // claimBatch is how many commands one transaction claims for a WebSocket session.
 const claimBatch = 100
 
-// feedRetry is the pause after a failed claim: the hint is spent, the command still waits.
-const feedRetry = time.Second
+// maxBacklogBytes is what may wait for a socket when more commands are claimed for it. A backlog beyond stays in the
+// database, where a connection that breaks cannot lose it, and where a slow peer is no reason to close the session.
+const maxBacklogBytes = 1 << 20
+
+// errBacklog is a session that has not taken yet what was claimed for it.
+var errBacklog = errors.New("commands are still waiting for the socket")
+
+// feedRetry is the pause after a failed claim, and backlogRetry that before a slow peer is given more: the hint is spent,
+// the command still waits.
+const (
+	feedRetry    = time.Second
+	backlogRetry = 100 * time.Millisecond
+)
 
 // feeds hand committed commands to the WebSocket sessions of their agents. An agent with a session has a feed; a feed
 // has a goroutine only while there is something to look at, so thousands of idle agents cost a map entry each.
@@ -105,8 +117,7 @@ func (a *feed) kick() {
 
 func (a *feed) run() {
 	for {
-		failed := a.look()
-		if failed && a.pause() {
+		if retry := a.look(); retry > 0 && a.pause(retry) {
 			continue
 		}
 		a.mu.Lock()
@@ -121,8 +132,8 @@ func (a *feed) run() {
 }
 
 // pause waits before another try, and reports whether the agent still has a session to try for.
-func (a *feed) pause() bool {
-	t := a.feeds.ws.clock.NewTimer(feedRetry)
+func (a *feed) pause(d time.Duration) bool {
+	t := a.feeds.ws.clock.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C():
@@ -133,9 +144,9 @@ func (a *feed) pause() bool {
 }
 
 // look offers what waits to the sessions, the newest first; an older one is asked only when it states a retry contract
-// that no newer one does. A session that is closing takes nothing: the next newest stands in for it. It reports whether
-// something failed that is worth another try.
-func (a *feed) look() (failed bool) {
+// that no newer one does. A session that is closing takes nothing: the next newest stands in for it. It returns the
+// pause before another look when one is due without a hint, else 0.
+func (a *feed) look() (retry time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	served := false
@@ -146,15 +157,21 @@ func (a *feed) look() (failed bool) {
 			continue
 		}
 		welcome, err := a.offer(ctx, c)
-		if err != nil {
+		switch {
+		case errors.Is(err, errBacklog):
+			return backlogRetry
+		case err != nil:
 			a.feeds.ws.log.Warn().Err(err).Str(fieldAgent, a.id.String()).Msg("commands not claimed")
-			return fault.CodeOf(err) != fault.Corrupt
+			if fault.Is(err, fault.Corrupt) {
+				return 0
+			}
+			return feedRetry
 		}
 		if !welcome {
 			for _, c := range a.feeds.ws.slots.newestFirst(a.id) {
 				c.session.Close(session.Revoked)
 			}
-			return false
+			return 0
 		}
 		if c.closing() { // it went meanwhile
 			continue
@@ -164,14 +181,17 @@ func (a *feed) look() (failed bool) {
 			stated[engine] = true
 		}
 	}
-	return false
+	return 0
 }
 
 // offer claims for one session until nothing is left that it may take. It returns false when the agent is revoked or
-// its project archived.
+// its project archived, and errBacklog when the session must take first what it has.
 func (a *feed) offer(ctx context.Context, c *wsConn) (welcome bool, err error) {
 	commands := a.feeds.ws.commands
 	for {
+		if c.session.QueuedBytes() > maxBacklogBytes {
+			return true, errBacklog
+		}
 		got, err := commands.ClaimPending(ctx, c.peer, agent.ClaimRequest{Limit: claimBatch, RetryEngines: c.retryEngines})
 		if err != nil {
 			return true, err

@@ -33,6 +33,7 @@ type oneAgent struct {
 	mu      sync.Mutex
 	hellos  int
 	pending []agent.Claimed // handed to whoever asks first
+	asked   time.Time       // last claim
 	ended   []string        // "<what> <command id>" of send and sign failures
 }
 
@@ -72,6 +73,13 @@ func (o *oneAgent) end(what string, c agent.Claimed) error {
 	return nil
 }
 
+// idle tells whether nobody has claimed for a while.
+func (o *oneAgent) idle() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.asked.IsZero() && time.Since(o.asked) > 200*time.Millisecond
+}
+
 func (o *oneAgent) failures() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,11 +97,13 @@ func (o *oneAgent) Dispatch(_ context.Context, _ agent.Peer, frames []agent.Fram
 	return out
 }
 
-func (o *oneAgent) ClaimPending(context.Context, agent.Peer, agent.ClaimRequest) (agent.ClaimResult, error) {
+func (o *oneAgent) ClaimPending(_ context.Context, _ agent.Peer, r agent.ClaimRequest) (agent.ClaimResult, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	claimed := o.pending
-	o.pending = nil
+	o.asked = time.Now()
+	n := min(r.Limit, len(o.pending))
+	claimed := o.pending[:n]
+	o.pending = o.pending[n:]
 	return agent.ClaimResult{Claimed: claimed}, nil
 }
 

@@ -31,6 +31,10 @@ const (
 // a small machine has. More are refused with 503 before the upgrade.
 const maxSockets = 20_000
 
+// queuedFrames is how many frames may wait for one socket: acknowledgements and commands are small, so their bytes are
+// the bound that counts.
+const queuedFrames = 16 << 10
+
 // WebSocketOptions configure the WebSocket transport.
 type WebSocketOptions struct {
 	Version       string        // brain_version of hello_ack
@@ -79,6 +83,7 @@ func NewWebSocket(group *session.Group, gate *Gate, s Services, o WebSocketOptio
 		Kind:         "agent",
 		Outgoing:     session.Binary,
 		MaxMessage:   o.MaxFrame,
+		QueueFrames:  queuedFrames,
 		MaxSessions:  maxSockets,
 		IdleTimeout:  o.IdleTimeout,
 		PingInterval: pingInterval,

@@ -3,7 +3,9 @@ package agentconn
 import (
 	"encoding/json"
 	"errors"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -192,5 +194,50 @@ func TestCommandThatCannotBeSigned(t *testing.T) {
 	}
 	if got := o.failures(); !slices.Equal(got, want) {
 		t.Errorf("over long-poll: %q, want %q", got, want)
+	}
+}
+
+// A backlog larger than what may wait for the socket is claimed as the peer takes it: a slow peer is no reason to close
+// the session, and what is not claimed cannot be lost.
+func TestBacklogWaitsForASlowPeer(t *testing.T) {
+	const n = 2500
+	o := newOneAgent(now)
+	payload := []byte(`{"x":"` + strings.Repeat("x", 8<<10) + `"}`)
+	for i := range n {
+		o.pending = append(o.pending, agent.Claimed{DeliveryNo: int64(i + 1), TimeoutSeconds: 60,
+			Command: agent.Command{ID: uuid.New(), Action: "restart_worker", TargetType: "worker", Payload: payload}})
+	}
+	want := make([]string, n)
+	for i := range want {
+		want[i] = o.pending[i].Command.ID.String()
+	}
+	ws := connect(t, o.serve(t))
+	if err := ws.SendJSON(wire.TypeEventBatch, "ev_1", `{"events":[]}`); err != nil { // acknowledged behind the first commands
+		t.Fatal(err)
+	}
+	for !o.idle() { // the feed has filled what it may
+		runtime.Gosched()
+	}
+	o.mu.Lock()
+	left := len(o.pending)
+	o.mu.Unlock()
+	if left == 0 {
+		t.Fatal("the backlog fits: the test tests nothing")
+	}
+	for i := 0; i < n; {
+		f, err := ws.Receive()
+		if err != nil {
+			t.Fatalf("after %d commands: %v", i, err)
+		}
+		if f.Type == wire.TypeCommand {
+			if f.ID != want[i] {
+				t.Fatalf("command %d is %s", i, f.ID)
+			}
+			i++
+		}
+		f.Release()
+	}
+	if got := o.failures(); len(got) != 0 {
+		t.Errorf("%d commands could not be sent", len(got))
 	}
 }
