@@ -298,6 +298,9 @@ func TestConnectRateIsSharedByBothTransports(t *testing.T) {
 	for range 3 {
 		_, err := agentclient.DialWS(t.Context(), m.Config)
 		wantClose(t, err, 4429)
+		if !strings.Contains(err.Error(), "agent connect rate limit exceeded") {
+			t.Errorf("closed with %v", err)
+		}
 		r := request(t, s, "GET", commandsPath, "", "Authorization", bearer(m))
 		if r.status != 429 || r.header.Get("Retry-After") != "60" || r.fields(t)["detail"] != "too many requests; retry in 60 seconds (agent-connect)" {
 			t.Fatalf("answered %d %q %s", r.status, r.header.Get("Retry-After"), r.body)

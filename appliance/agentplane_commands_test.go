@@ -392,7 +392,7 @@ func TestDeadlineIsExact(t *testing.T) {
 	views := s.Faults.Views()
 	s.Clock.Advance(60 * time.Second)
 	s.Faults.AwaitViews(t, views+2) // a sweep
-	for range 50 { // time for a sweep that does not sleep
+	for range 50 {                  // time for a sweep that does not sleep
 		if got := status(); got != "pending" {
 			t.Fatalf("command is %s at its deadline", got)
 		}

@@ -321,3 +321,52 @@ func TestAbandonedPollClaimsNothing(t *testing.T) {
 	got, err := lp.Poll(t.Context(), 0, 50)
 	wantCommands(t, got, err, issued.ID)
 }
+
+// Agent protocol F.3: of several reasons to refuse a request the first in order is told, and none of them makes a session.
+func TestOrderOfRefusals(t *testing.T) {
+	s := appliancetest.Start(t, frozen(), configure(func(c *config.Config) {
+		c.Agent.ConnectRateLimit = 4
+		c.Server.EventsBodyLimit = 8 << 10
+		c.Server.TrustedProxies = networks("127.0.0.1/32")
+		c.Server.AgentIPAllowlist = networks("10.0.0.0/8")
+	}))
+	s.NewProject("other")
+	m := s.MintIn("other", "a")
+	s.Archive("other")
+	const from = "X-Forwarded-For"
+	oversize := frames(strings.Repeat("x", 16<<10))
+	for range 4 {
+		request(t, s, "GET", commandsPath+"?wait=0", "", from, "192.0.2.1")
+		request(t, s, "GET", commandsPath+"?wait=0", "", from, "10.0.0.1")
+	}
+	for name, c := range map[string]struct {
+		status int
+		reply  reply
+	}{
+		"size":                 {413, request(t, s, "POST", eventsPath, oversize, from, "192.0.2.1", "Authorization", "Bearer x")},
+		"rate, denied":         {429, request(t, s, "POST", eventsPath, `{}`, from, "192.0.2.1", "Authorization", "Bearer x")},
+		"rate, listed":         {429, request(t, s, "GET", commandsPath+"?wait=0", "", from, "10.0.0.1", "Authorization", bearer(m))},
+		"address, shape":       {403, request(t, s, "GET", commandsPath+"?wait=99", "", from, "192.0.2.2", "Authorization", "Bearer x")},
+		"address, body":        {403, request(t, s, "POST", eventsPath, `{}`, from, "192.0.2.2", "Authorization", "Bearer x")},
+		"address, archived":    {403, request(t, s, "GET", commandsPath, "", from, "192.0.2.2", "Authorization", bearer(m))},
+		"token":                {401, request(t, s, "GET", commandsPath+"?wait=0", "", from, "10.0.0.2", "Authorization", "Bearer x")},
+		"project":              {403, request(t, s, "GET", commandsPath+"?wait=0", "", from, "10.0.0.2", "Authorization", bearer(m))},
+		"address undetermined": {403, request(t, s, "GET", commandsPath+"?wait=0", "", from, "unknown", "Authorization", bearer(m))},
+	} {
+		if c.reply.status != c.status {
+			t.Errorf("%s: answered %d, want %d: %s", name, c.reply.status, c.status, c.reply.body)
+			continue
+		}
+		wantNoIdentity(t, c.reply)
+		code := c.reply.fields(t)["error"]
+		if strings.HasPrefix(name, "address") && code != "ip_denied" || name == "project" && code != "project_inactive" {
+			t.Errorf("%s: answered %s", name, c.reply.body)
+		}
+	}
+	denied := s.With(m, func(c *agentclient.Config) { c.Header = http.Header{from: {"192.0.2.1"}} })
+	_, err := agentclient.DialWS(t.Context(), denied) // the bucket is empty and the address is not listed
+	wantClose(t, err, 4429)
+	if n := s.Metric(`z4j_inmemory_state_items{kind="longpoll_sessions"}`); n != 0 {
+		t.Errorf("%v sessions", n)
+	}
+}

@@ -85,14 +85,14 @@ func TestLaterFrameRefusals(t *testing.T) {
 		"seq 1.0":                {4403, true, raw("1.0", `"n"`, now)},
 		"seq 2^63":               {4403, true, raw("9223372036854775808", `"n"`, now)},
 		"seq null":               {4403, true, raw("null", `"n"`, now)},
-		"empty nonce":            {4403, true, raw("1", `""`, now)},
-		"long nonce":             {4403, true, raw("1", `"`+strings.Repeat("n", 33)+`"`, now)},
-		"nonce 7":                {4403, true, raw("1", `7`, now)},
-		"ts null":                {4403, true, raw("1", `"n"`, "null")},
-		"naive ts":               {4403, true, raw("1", `"n"`, `"2026-01-02T03:04:06"`)},
-		"ts 61 s early":          {4403, true, raw("1", `"n"`, stamp(s.Now().Add(-61*time.Second)))},
-		"ts 61 s late":           {4403, true, raw("1", `"n"`, stamp(s.Now().Add(61*time.Second)))},
-		"ts just too late":       {4403, true, raw("1", `"n"`, stamp(s.Now().Add(60*time.Second+time.Microsecond)))},
+		"empty nonce":            {4403, true, raw("9", `""`, now)},
+		"long nonce":             {4403, true, raw("9", `"`+strings.Repeat("n", 33)+`"`, now)},
+		"nonce 7":                {4403, true, raw("9", `7`, now)},
+		"ts null":                {4403, true, raw("9", `"n"`, "null")},
+		"naive ts":               {4403, true, raw("9", `"n"`, `"2026-01-02T03:04:06"`)},
+		"ts 61 s early":          {4403, true, raw("9", `"n"`, stamp(s.Now().Add(-61*time.Second)))},
+		"ts 61 s late":           {4403, true, raw("9", `"n"`, stamp(s.Now().Add(61*time.Second)))},
+		"ts just too late":       {4403, true, raw("9", `"n"`, stamp(s.Now().Add(60*time.Second+time.Microsecond)))},
 	}
 	s.Eventually("the delivery being stamped", func() bool { return s.Count("SELECT count(*) FROM deliveries WHERE sent_at IS NOT NULL") == 1 })
 	must(t, first.Close())
@@ -124,12 +124,12 @@ func TestReplayGuardOverWebSocket(t *testing.T) {
 	batchOf := func(seq int, nonce string) string {
 		return fmt.Sprintf(`{"v":2,"id":"ev_%d","type":"event_batch","payload":{"events":[]},"seq":%d,"nonce":"%s","ts":%s}`, seq, seq, nonce, stamp(s.Now()))
 	}
-	for name, again := range map[string]string{"same frame": batchOf(7, "n7"), "lower seq": batchOf(6, "n6"),
-		"same seq": batchOf(7, "n8"), "same nonce": batchOf(8, "n7")} {
+	for name, again := range map[string]string{"same frame": batchOf(17, "n7"), "lower seq": batchOf(16, "n6"),
+		"same seq": batchOf(17, "n8"), "same nonce": batchOf(18, "n7")} {
 		ws := dial(t, m.Config)
-		good(ws, raw("1", `"`+strings.Repeat("é", 32)+`"`, stamp(s.Now().Add(-60*time.Second))))
-		good(ws, raw("3", `"n3"`, stamp(s.Now().Add(60*time.Second))))
-		good(ws, batchOf(7, "n7")) // a gap
+		good(ws, raw("11", `"`+strings.Repeat("é", 32)+`"`, stamp(s.Now().Add(-60*time.Second))))
+		good(ws, raw("13", `"n3"`, stamp(s.Now().Add(60*time.Second))))
+		good(ws, batchOf(17, "n7")) // a gap
 		f := receive(t, ws, wire.TypeEventBatchAck)
 		f.Release()
 		good(ws, again)
@@ -152,7 +152,7 @@ func TestFrameCap(t *testing.T) {
 	}
 	frame := func(pad int) []byte {
 		return seal(t, bindingOf(m, ws.ProjectID, ws.SessionID), fmt.Sprintf(
-			`{"v":2,"id":"ev_1","type":"event_batch","payload":{"events":[]},"seq":1,"nonce":"n","ts":%s,"pad":"%s"}`, stamp(s.Now()), strings.Repeat("x", pad)))
+			`{"v":2,"id":"ev_1","type":"event_batch","payload":{"events":[]},"seq":11,"nonce":"n","ts":%s,"pad":"%s"}`, stamp(s.Now()), strings.Repeat("x", pad)))
 	}
 	must(t, ws.SendRaw(frame(9000-len(frame(0)))))
 	f := receive(t, ws, wire.TypeEventBatchAck)
@@ -208,6 +208,7 @@ func TestIdleTimeout(t *testing.T) {
 	s := appliancetest.Start(t, frozen())
 	m := s.Mint("a")
 	ws := dial(t, m.Config)
+	settle(t, ws)
 	for range 89 {
 		s.Clock.Advance(time.Second)
 	}
