@@ -37,14 +37,18 @@ type WS struct {
 // helloTimeout is how long the published agent waits for hello_ack.
 const helloTimeout = 10 * time.Second
 
-// DialWS connects, says hello and waits for hello_ack. A refusal is a *CloseError, or a *StatusError when the upgrade
+// DialWS connects, says hello, waits for hello_ack and sends a first heartbeat, as the published agent does. A refusal is a *CloseError, or a *StatusError when the upgrade
 // itself was refused.
 func DialWS(ctx context.Context, cfg Config) (*WS, error) {
 	w, err := OpenWS(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.hello(); err != nil {
+	err = w.hello()
+	if err == nil {
+		err = w.SendJSON(wire.TypeHeartbeat, "hb_connect", Heartbeat)
+	}
+	if err != nil {
 		w.conn.Close()
 		return nil, err
 	}
@@ -76,6 +80,11 @@ func (w *WS) hello() error {
 	if err := w.SendRaw(w.cfg.HelloFrame()); err != nil {
 		return err
 	}
+	return w.AwaitAck()
+}
+
+// AwaitAck waits for the answer to a hello and binds the session to it.
+func (w *WS) AwaitAck() error {
 	_ = w.conn.SetReadDeadline(time.Now().Add(helloTimeout))
 	data, err := w.receive()
 	if err != nil {

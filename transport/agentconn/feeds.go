@@ -156,6 +156,10 @@ func (a *feed) look() (retry time.Duration) {
 		if !news || c.closing() {
 			continue
 		}
+		if !c.proven.Load() { // its proof kicks this feed again
+			a.expel(ctx, c)
+			continue
+		}
 		welcome, err := a.offer(ctx, c)
 		switch {
 		case errors.Is(err, errBacklog):
@@ -182,6 +186,14 @@ func (a *feed) look() (retry time.Duration) {
 		}
 	}
 	return 0
+}
+
+// expel closes a session that is not offered anything yet when it is no longer welcome.
+func (a *feed) expel(ctx context.Context, c *wsConn) {
+	err := a.feeds.ws.directory.CheckAlive(ctx, a.no)
+	if fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.ProjectInactive) {
+		c.session.Close(session.Revoked)
+	}
 }
 
 // offer claims for one session until nothing is left that it may take. It returns false when the agent is revoked or

@@ -220,7 +220,7 @@ func (w *WebSocket) enter(ctx context.Context, conn *wsConn) error {
 		w.leave(conn)
 		return session.Fail(reason, err)
 	}
-	w.feeds.kick(conn.peer.AgentNo)
+	go conn.awaitProof()
 	return nil
 }
 

@@ -38,6 +38,7 @@ type wsConn struct {
 	connectedAt  time.Time
 	rowAt        time.Time    // latest connect time in the slot's row that we answer for; see succeed
 	lastFrame    atomic.Int64 // nanoseconds
+	proven       atomic.Bool  // a frame verified: the agent holds the right secret; or it had its time
 
 	signing sync.Mutex // a frame is sent in the order it was signed
 	signer  *wire.Signer
@@ -111,6 +112,7 @@ func (c *wsConn) OnMessage(ctx context.Context, _ session.MessageType, data []by
 		}
 		return session.Fail(session.Protocol, err)
 	}
+	c.prove()
 	return c.enqueue(ctx, f)
 }
 
@@ -213,6 +215,30 @@ func (c *wsConn) answer(f *wire.Frame, o agent.Outcome) {
 	case o.Verdict == agent.UpgradeRequired:
 		_ = c.send(wire.TypeError, wire.ErrorID(f.ID),
 			wire.AppendError(nil, "scheduler_upgrade_required", o.Message, true))
+	}
+}
+
+// provenAfter is how long a session that sends nothing waits for its first command. An agent whose secret is stale, after
+// a rotation, connects with a token that is still good and fails with its first frame, which it sends at once: a command
+// handed over before that would be spent on a peer that cannot read it. One whose heartbeat is switched off may send
+// nothing for long, and gets its commands all the same.
+const provenAfter = time.Second
+
+// prove opens the session for commands.
+func (c *wsConn) prove() {
+	if c.proven.CompareAndSwap(false, true) {
+		c.ws.feeds.kick(c.peer.AgentNo)
+	}
+}
+
+// awaitProof opens the session for commands when its time is over. It ends with the session.
+func (c *wsConn) awaitProof() {
+	t := c.ws.clock.NewTimer(provenAfter)
+	defer t.Stop()
+	select {
+	case <-t.C():
+		c.prove()
+	case <-c.session.Context().Done():
 	}
 }
 
