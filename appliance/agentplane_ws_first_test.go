@@ -258,3 +258,30 @@ func dialOrRefused(t *testing.T, cfg agentclient.Config) *agentclient.WS {
 	must(t, ws.SendRaw(cfg.HelloFrame()))
 	return ws
 }
+
+// Agent protocol B.1: the path is exact; subprotocols, query, Origin and extensions are ignored; a message may come in
+// fragments.
+func TestUpgradeIgnoresWhatItDoesNotNeed(t *testing.T) {
+	s := appliancetest.Start(t)
+	m := s.Mint("a")
+	dialer := websocket.Dialer{EnableCompression: true, Subprotocols: []string{"z4j"}, WriteBufferSize: 16}
+	base := "ws" + strings.TrimPrefix(s.URL(), "http")
+	header := http.Header{"Authorization": {"bearer \t " + m.Token.Reveal()}, "Origin": {"https://elsewhere.example"}}
+	conn, resp, err := dialer.DialContext(t.Context(), base+"/ws/agent?x=1", header)
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.SetReadDeadline(time.Now().Add(appliancetest.Wait)))
+	if ext := resp.Header.Get("Sec-WebSocket-Extensions"); ext != "" {
+		t.Errorf("extensions %q", ext)
+	}
+	must(t, conn.WriteMessage(websocket.TextMessage, []byte(hello(nil)))) // in fragments of 16 bytes
+	if _, data, err := conn.ReadMessage(); err != nil || !strings.Contains(string(data), `"hello_ack"`) {
+		t.Errorf("answered %s, %v", data, err)
+	}
+	for _, path := range []string{"/ws", "/ws/agent/", "/ws/agents", "/api/v1/ws/agent"} {
+		_, resp, err := dialer.DialContext(t.Context(), base+path, header)
+		if err == nil || resp == nil || resp.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

@@ -22,7 +22,7 @@ import (
 )
 
 // Wait bounds every wait of a test for something that must happen.
-const Wait = 20 * time.Second
+const Wait = 30 * time.Second
 
 // Option changes what Start starts.
 type Option func(*Server)

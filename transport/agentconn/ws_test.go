@@ -3,7 +3,6 @@ package agentconn
 import (
 	"encoding/json"
 	"errors"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -216,7 +215,7 @@ func TestBacklogWaitsForASlowPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for !o.idle() { // the feed has filled what it may
-		runtime.Gosched()
+		<-time.After(10 * time.Millisecond)
 	}
 	o.mu.Lock()
 	left := len(o.pending)
