@@ -412,3 +412,25 @@ func TestDeadlineIsExact(t *testing.T) {
 		t.Errorf("command %+v", c)
 	}
 }
+
+// A command that timed out stays so when the session it was given to ends later: what an operator was told is over is
+// not executed after that.
+func TestTimedOutCommandIsNotRevivedByTheEndOfItsSession(t *testing.T) {
+	s := appliancetest.Start(t, frozen())
+	m := s.Mint("a")
+	ws := dial(t, m.Config)
+	issued := s.Issue(m, "cancel-task", cancelFields("t"))
+	command(t, ws) // never acknowledged
+	settle(t, ws)
+	s.Pump(time.Second, "the deadline", func(wait <-chan time.Time) bool {
+		<-wait
+		return s.Command(m, issued.ID).Status == "timeout"
+	})
+	must(t, ws.Abort())
+	s.Eventually("the end of the session", func() bool { return s.Metric("z4j_ws_connections") == 0 && s.Metric(`signalbox_sessions{kind="agent"}`) == 0 })
+	if c := s.Command(m, issued.ID); c.Status != "timeout" {
+		t.Errorf("command is %s", c.Status)
+	}
+	again := dial(t, m.Config)
+	settle(t, again) // nothing but the acknowledgement comes
+}

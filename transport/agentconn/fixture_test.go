@@ -29,6 +29,7 @@ type oneAgent struct {
 	online   func(nth int) time.Time // of the nth hello: when it was written, once it may be known
 	offline  chan time.Time
 	dispatch func(frames []agent.Frame) []agent.Outcome // nil: all are durable
+	ws       *WebSocket                                 // set by serve
 
 	mu      sync.Mutex
 	hellos  int
@@ -127,6 +128,7 @@ func (o *oneAgent) serve(t *testing.T) agentclient.Config {
 	secretOf := func(uuid.UUID) secret.Bytes { return key }
 	ws := NewWebSocket(group, gate, services, WebSocketOptions{Version: "1.13.0", Heartbeat: 10 * time.Second, MaxFrame: 1 << 20, IdleTimeout: time.Minute, FirstFrame: time.Minute,
 		IngestQueue: 16, ProjectSecret: secretOf})
+	o.ws = ws
 	mux := http.NewServeMux()
 	mux.Handle(WebSocketPath, ws)
 	NewLongPoll(gate, services, LongPollOptions{Limits: LPLimits{PerAgent: 16, Total: 16, Idle: time.Minute}, ProjectSecret: secretOf}).Routes(mux)

@@ -240,3 +240,39 @@ func TestBacklogWaitsForASlowPeer(t *testing.T) {
 		t.Errorf("%d commands could not be sent", len(got))
 	}
 }
+
+// Commands that a peer never acknowledges are remembered only while they could still be given back.
+func TestUnacknowledgedCommandsAreForgottenInTime(t *testing.T) {
+	const n = 1000
+	o := newOneAgent(now)
+	for i := range n {
+		o.pending = append(o.pending, agent.Claimed{DeliveryNo: int64(i + 1), TimeoutSeconds: 60, Command: agent.Command{
+			ID: uuid.New(), Action: "cancel_task", TargetType: "task", Payload: []byte(`{}`), TimeoutAt: time.Now().Add(-time.Second)}})
+	}
+	ws := connect(t, o.serve(t))
+	for range n {
+		f, err := ws.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Release()
+	}
+	c := o.ws.slots.newestFirst(o.identity.Agent.ID)[0]
+	c.mu.Lock()
+	kept := len(c.unacked)
+	c.mu.Unlock()
+	if kept > pruneUnacked {
+		t.Errorf("%d commands are remembered", kept)
+	}
+	if err := ws.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-o.offline:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the session does not end")
+	}
+	if got := o.failures(); len(got) != 0 {
+		t.Errorf("%d commands were given back after their time", len(got))
+	}
+}

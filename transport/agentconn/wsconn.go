@@ -3,6 +3,7 @@ package agentconn
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -249,6 +250,14 @@ func (c *wsConn) send(typ wire.Type, id string, payload []byte) error {
 	return c.session.Send(c.signer.Sign(c.ws.clock.Now(), typ, id, payload))
 }
 
+// pruneUnacked is after how many unacknowledged commands those whose time is over are forgotten.
+const pruneUnacked = 256
+
+// over tells whether the command's deadline has passed: it has timed out, and is not given back after that.
+func (c *wsConn) over(cmd agent.Claimed) bool {
+	return cmd.Command.TimeoutAt.Before(c.ws.clock.Now())
+}
+
 // sendCommand sends a claimed command and remembers it until it is acknowledged if it may be handed over again.
 func (c *wsConn) sendCommand(cmd agent.Claimed, payload []byte) error {
 	id := cmd.Command.ID.String()
@@ -256,6 +265,9 @@ func (c *wsConn) sendCommand(cmd agent.Claimed, payload []byte) error {
 		c.mu.Lock()
 		if c.unacked == nil {
 			c.unacked = map[string]agent.Claimed{}
+		}
+		if len(c.unacked)%pruneUnacked == pruneUnacked-1 { // a peer that never acknowledges must not fill the memory
+			maps.DeleteFunc(c.unacked, func(_ string, cmd agent.Claimed) bool { return c.over(cmd) })
 		}
 		c.unacked[id] = cmd
 		c.mu.Unlock()
@@ -269,8 +281,8 @@ func (c *wsConn) sendCommand(cmd agent.Claimed, payload []byte) error {
 	return nil
 }
 
-// OnClose waits for what was received to be stored, gives back the commands that the peer never acknowledged and that
-// may be handed over again, and leaves the slot.
+// OnClose waits for what was received to be stored, leaves the slot, and gives back the commands that the peer never
+// acknowledged, that may be handed over again and whose time is not over.
 func (c *wsConn) OnClose(ctx context.Context, closed session.Closed) {
 	c.mu.Lock()
 	idle := c.idle
@@ -287,6 +299,9 @@ func (c *wsConn) OnClose(ctx context.Context, closed session.Closed) {
 	c.unacked = nil
 	c.mu.Unlock()
 	for id, cmd := range unacked {
+		if c.over(cmd) {
+			continue
+		}
 		if err := c.ws.commands.SendFailed(ctx, cmd, "connection ended before the agent acknowledged: "+closed.Reason.String()); err != nil {
 			c.ws.log.Warn().Err(err).Str(fieldCommand, id).Msg("unacknowledged command not given back")
 		}
