@@ -31,6 +31,12 @@ func TestScriptsAgainstTheAppliance(t *testing.T) {
 	runScripts(t, "testdata/script", startAppliance)
 }
 
+// TestApplianceScripts runs testdata/appliance: scripts about the files of a real one.
+func TestApplianceScripts(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "testdata/appliance", startAppliance)
+}
+
 // TestFakeScripts runs testdata/fake: scripts that steer the fake with `fake VERB…`.
 func TestFakeScripts(t *testing.T) {
 	t.Parallel()
