@@ -157,7 +157,7 @@ func TestProjects(t *testing.T) {
 	}
 	a = g.ok(http.StatusOK, "PATCH", "/projects/new",
 		`{"slug":"newer","description":"text","allowed_schedulers":["z"],"name":null,"retention_days":7}`, nil)
-	for _, want := range []string{`"slug":"newer"`, `"description":"text"`, `"allowed_schedulers":["z"]`, `"retention_days":7`, `"name":"New \u003cb\u003e"`} {
+	for _, want := range []string{`"slug":"newer"`, `"description":"text"`, `"allowed_schedulers":["z"]`, `"retention_days":7`, `"name":"New <b>"`} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("changed project lacks %s: %s", want, a.body)
 		}
