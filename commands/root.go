@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,9 +50,19 @@ func (o *options) execute(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil {
+		// A flag that cannot be read ends the reading: --json may stand behind it.
+		o.json = o.json || asksForJSON(args)
 		o.report(cmd, err)
 	}
 	return exitCode(err)
+}
+
+// asksForJSON tells whether the arguments hold the bare --json flag.
+func asksForJSON(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.Contains(args, "--json")
 }
 
 func newRootCommand(opts *options) *cobra.Command {
