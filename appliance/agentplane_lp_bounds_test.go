@@ -1,11 +1,14 @@
 package appliance_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
 	"signalbox/appliance/appliancetest"
+	"signalbox/transport/agentclient"
+	"signalbox/transport/wire"
 )
 
 // A HEAD has no room for commands, so it must not claim any.
@@ -49,5 +52,31 @@ func TestUploadOfTinyValues(t *testing.T) {
 	ok := request(t, s, "POST", eventsPath, `{"frames":["x"],"more":[1,2,3]}`, "Authorization", bearer(m), noncePath, "n")
 	if ok.status != http.StatusOK {
 		t.Errorf("a few more values: answered %d %s", ok.status, ok.body)
+	}
+}
+
+// An upload whose parsed form would not fit into what one may hold goes to the router in parts, in its order.
+func TestUploadInParts(t *testing.T) {
+	s := appliancetest.Start(t, configure(unlimited))
+	m := s.Mint("a")
+	lp := openLP(t, m.Config)
+	tiny := strings.Repeat("1,", 400_000) + "1"
+	var all []agentclient.Outgoing
+	want := ""
+	for i := range 6 {
+		data := `"n":` + fmt.Sprint(i)
+		if i%4 != 0 {
+			data += `,"args":[` + tiny + `]`
+		}
+		all = append(all, agentclient.Outgoing{Type: wire.TypeEventBatch, ID: batchID(), Payload: []byte(`{"events":[{"engine":"celery",` +
+			`"kind":"task.sent","task_id":"t-` + fmt.Sprint(i) + `","data":{` + data + `}}]}`)})
+		want += fmt.Sprint("t-", i, " ")
+	}
+	up, err := lp.Upload(t.Context(), all...)
+	if err != nil || up.Accepted != len(all) || up.Rejected != 0 || len(up.Errors) != 0 {
+		t.Fatalf("%+v, %v", up, err)
+	}
+	if got := s.Text(`SELECT group_concat(task_id || ' ', '') FROM (SELECT task_id FROM events ORDER BY event_no)`); got != want {
+		t.Errorf("stored %q, want %q", got, want)
 	}
 }

@@ -144,11 +144,7 @@ func uploadFrames(root rawjson.Value) ([][]byte, error) {
 // serialised; a signature failure ends the batch after what came before it has been dispatched.
 func (l *LongPoll) ingest(ctx context.Context, id agent.Identity, s *lpSession[*lpState], frames [][]byte, answer *upload) error {
 	verified, failure := l.verify(s, frames, answer)
-	defer func() {
-		for i := range verified {
-			verified[i].Release()
-		}
-	}()
+	defer closeFrames(verified)
 	if errors.Is(failure, errInvalidated) {
 		return failure
 	}
@@ -170,13 +166,14 @@ func (l *LongPoll) ingest(ctx context.Context, id agent.Identity, s *lpSession[*
 
 // verify authenticates frames under the session's lock until one fails for good. Frames that are not to be dispatched
 // are counted at once.
-func (l *LongPoll) verify(s *lpSession[*lpState], frames [][]byte, answer *upload) (verified []wire.Frame, failure error) {
+func (l *LongPoll) verify(s *lpSession[*lpState], frames [][]byte, answer *upload) (verified []held, failure error) {
 	s.State.verifying.Lock()
 	defer s.State.verifying.Unlock()
 	if !s.Valid() {
 		return nil, errInvalidated
 	}
 	now := l.clock.Now()
+	size := 0
 	for _, text := range frames {
 		f, err := wire.ParseFrame(text)
 		if err == nil && f.Unsigned() {
@@ -191,7 +188,12 @@ func (l *LongPoll) verify(s *lpSession[*lpState], frames [][]byte, answer *uploa
 		}
 		switch {
 		case err == nil:
-			verified = append(verified, f)
+			if size += f.Size(); size > maxOpenFrames {
+				f.Release()
+				verified = append(verified, held{text: text})
+				continue
+			}
+			verified = append(verified, held{text: text, frame: f, open: true})
 		case wire.IsSignatureClass(err):
 			return verified, err
 		case errors.Is(err, wire.ErrVersionSkew):
@@ -204,17 +206,25 @@ func (l *LongPoll) verify(s *lpSession[*lpState], frames [][]byte, answer *uploa
 }
 
 // dispatch hands authentic frames to the router and refreshes the agent's liveness, whatever became of them.
-func (l *LongPoll) dispatch(ctx context.Context, id agent.Identity, s *lpSession[*lpState], verified []wire.Frame, answer *upload) error {
+func (l *LongPoll) dispatch(ctx context.Context, id agent.Identity, s *lpSession[*lpState], verified []held, answer *upload) error {
 	peer := s.State.peer
-	for _, o := range l.route(ctx, peer, verified) {
-		if o.Verdict == agent.Revoked {
-			l.registry.drop(id.Agent.ID)
-			if o.Archived {
-				return projectInactive(id)
-			}
-			return errBadToken
+	for len(verified) > 0 {
+		group, err := openFrames(verified)
+		if err != nil {
+			return err
 		}
-		answer.count(o.Verdict, o.Message)
+		for _, o := range l.route(ctx, peer, group) {
+			if o.Verdict == agent.Revoked {
+				l.registry.drop(id.Agent.ID)
+				if o.Archived {
+					return projectInactive(id)
+				}
+				return errBadToken
+			}
+			answer.count(o.Verdict, o.Message)
+		}
+		closeFrames(verified[:len(group)])
+		verified = verified[len(group):]
 	}
 	if s.State.touchDue(l.clock.Now()) {
 		if err := l.directory.TouchLongPoll(ctx, peer); err != nil {
