@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -26,7 +25,7 @@ type Options struct {
 
 	DefaultPage int // rows of a page when the request names no limit; 0 is 50
 	MaxPage     int // most rows of a page; 0 is 500
-	MaxStreams  int // most streams and exports at once; 0 is 256
+	MaxStreams  int // most streams and exports at once, a quarter of them for one principal; 0 is 256
 
 	Epoch             string // of the database; the first 8 characters are in every stream cursor
 	KnownAgentVersion string // agent software that version_status compares with
@@ -39,10 +38,10 @@ type Options struct {
 type API struct {
 	Services
 	opts    Options
-	epoch   string        // as cursors carry it
-	streams chan struct{} // one token per stream or export
-	verify  sync.Mutex    // one audit verification at a time
-	upkeep  sync.Mutex    // one piece of upkeep of the database at a time
+	epoch   string     // as cursors carry it
+	streams *places    // of streams and exports
+	verify  sync.Mutex // one audit verification at a time
+	upkeep  sync.Mutex // one piece of upkeep of the database at a time
 }
 
 // New returns the surface. It starts nothing.
@@ -59,7 +58,7 @@ func New(s Services, o Options) *API {
 	if o.Clock == nil {
 		o.Clock = clock.System()
 	}
-	return &API{Services: s.inLane(newLane()), opts: o, epoch: o.Epoch[:min(len(o.Epoch), epochLen)], streams: make(chan struct{}, o.MaxStreams)}
+	return &API{Services: s.inLane(newLane()), opts: o, epoch: o.Epoch[:min(len(o.Epoch), epochLen)], streams: newPlaces(o.MaxStreams)}
 }
 
 // Routes adds every route to the mux.
@@ -97,19 +96,6 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	transport.WriteError(w, r, err)
-}
-
-// errBusy answers when there are too many streams or exports.
-var errBusy = &fault.Error{Code: fault.Unavailable, Msg: "too many streams and exports at once", Retry: 5 * time.Second}
-
-// long takes a place among the long answers; done gives it back.
-func (a *API) long() (done func(), err error) {
-	select {
-	case a.streams <- struct{}{}:
-		return func() { <-a.streams }, nil
-	default:
-		return nil, errBusy
-	}
 }
 
 // cutOff ends an answer that has begun and cannot be finished, so that the peer does not take it for whole.

@@ -76,7 +76,7 @@ func exportForm(q *query, cols columns) *exportSpec {
 // export writes at most 50,000 rows (agent protocol H.7), newest first. Rows are read a page at a time, so that a slow
 // reader holds no snapshot and no more than one page.
 func (a *API) export(w http.ResponseWriter, c *call, name string, form *exportSpec, next pages) error {
-	done, err := a.long()
+	done, err := a.streams.take(c.who.ID)
 	if err != nil {
 		return err
 	}

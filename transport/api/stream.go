@@ -74,7 +74,7 @@ type stream struct {
 
 // serveStream answers with the log from the position that the query names, as NDJSON (one record a line).
 func (a *API) serveStream(w http.ResponseWriter, c *call, at position, follow bool, log logReader) error {
-	done, err := a.long()
+	done, err := a.streams.take(c.who.ID)
 	if err != nil {
 		return err
 	}
