@@ -427,7 +427,9 @@ func TestTimedOutCommandIsNotRevivedByTheEndOfItsSession(t *testing.T) {
 		return s.Command(m, issued.ID).Status == "timeout"
 	})
 	must(t, ws.Abort())
-	s.Eventually("the end of the session", func() bool { return s.Metric("z4j_ws_connections") == 0 && s.Metric(`signalbox_sessions{kind="agent"}`) == 0 })
+	s.Eventually("the end of the session", func() bool {
+		return s.Metric("z4j_ws_connections") == 0 && s.Metric(`signalbox_sessions{kind="agent"}`) == 0
+	})
 	if c := s.Command(m, issued.ID); c.Status != "timeout" {
 		t.Errorf("command is %s", c.Status)
 	}

@@ -13,10 +13,11 @@ import (
 func newAgentsCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "agents",
-		Short:   "Mint, list, show and revoke agents",
+		Short:   "Mint, list, show and revoke agents, and show their signing secret",
 		Example: "  signalbox agents list",
 	}
-	cmd.AddCommand(newAgentsMintCommand(opts), newAgentsListCommand(opts), newAgentsShowCommand(opts), newAgentsRevokeCommand(opts))
+	cmd.AddCommand(newAgentsMintCommand(opts), newAgentsListCommand(opts), newAgentsShowCommand(opts), newAgentsSecretCommand(opts),
+		newAgentsRevokeCommand(opts))
 	return cmd
 }
 
@@ -153,6 +154,42 @@ func capabilityText(caps map[string][]string) string {
 		parts = append(parts, name+": "+strings.Join(caps[name], " "))
 	}
 	return strings.Join(parts, "; ")
+}
+
+func newAgentsSecretCommand(opts *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "secret AGENT",
+		Short: "Show the signing secret an agent must be configured with now",
+		Long: `Show the signing secret (Z4J_HMAC_SECRET) that an agent must be configured with now.
+
+After the master secret was rotated an agent's token goes on working and its signing secret does not: give the agent this
+one and restart it. All agents of a project have the same. Showing it leaves an audit row.`,
+		Example: `  signalbox agents secret web-1
+  signalbox agents secret web-1 --json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: firstArg(opts.completeAgents),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := opts.newScope(cmd.Context())
+			if err != nil {
+				return err
+			}
+			id, err := s.resolve(cmd.Context(), "agent", args[0])
+			if err != nil {
+				return err
+			}
+			var answer struct {
+				HMACSecret string `json:"hmac_secret"`
+			}
+			if err := s.post(cmd.Context(), s.path("agents", id, "hmac-secret"), nil, &answer); err != nil {
+				return err
+			}
+			if opts.json {
+				return opts.out.document(field{"agent_id", id}, field{"hmac_secret", answer.HMACSecret})
+			}
+			opts.out.text("export Z4J_HMAC_SECRET=%s", shellQuote(answer.HMACSecret))
+			return nil
+		},
+	}
 }
 
 func newAgentsRevokeCommand(opts *options) *cobra.Command {

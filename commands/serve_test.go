@@ -135,6 +135,34 @@ func TestCommandReachesAConnectedAgentAndItsResultIsShown(t *testing.T) {
 	}
 }
 
+func TestAgentSecretIsThatOfTheMint(t *testing.T) {
+	t.Parallel()
+	r := &run{dir: shortDir(t)}
+	r.url = serveForTest(t, r.dir)
+	var minted, shown struct {
+		HMACSecret string `json:"hmac_secret"`
+	}
+	runJSON(t, r, ExitOK, &minted, "agents", "mint", "web-1")
+	runJSON(t, r, ExitOK, &shown, "agents", "secret", "web-1")
+	if len(shown.HMACSecret) != 44 || shown.HMACSecret != minted.HMACSecret {
+		t.Error("another secret is shown than was minted")
+	}
+	var audit struct {
+		Items []struct {
+			Action string `json:"action"`
+		} `json:"items"`
+	}
+	runJSON(t, r, ExitOK, &audit, "audit", "list", "--limit", "1")
+	if len(audit.Items) != 1 || audit.Items[0].Action != "agent.secret.shown" {
+		t.Errorf("the latest audit row is %+v", audit.Items)
+	}
+	runJSON(t, r, ExitOK, &struct{}{}, "agents", "revoke", "web-1", "--yes")
+	opts, _, _ := r.options("", false)
+	if got := opts.execute(t.Context(), []string{"agents", "secret", "web-1"}); got != ExitNotFound {
+		t.Errorf("of a revoked agent: exit code %d, want %d", got, ExitNotFound)
+	}
+}
+
 // testAgent answers each command: restart_worker fails, all others succeed.
 type testAgent struct {
 	ws   *agentclient.WS

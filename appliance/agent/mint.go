@@ -62,6 +62,29 @@ func mintedAgent(p Project, id uuid.UUID, name string) Agent {
 	}
 }
 
+// AgentSecret shows the signing secret that a live agent must be configured with now: the way on after the master secret was
+// rotated, when tokens go on and signing secrets do not (agent protocol A.3). It leaves an audit row. NotFound for the
+// project, and for an agent that does not exist or is revoked.
+func (d *Directory) AgentSecret(ctx context.Context, who Principal, slug string, id uuid.UUID) (secret.Text, error) {
+	var text secret.Text
+	err := d.st.Update(ctx, "show agent secret", func(tx DirectoryTx) error {
+		p, err := projectBySlug(tx, slug, false)
+		if err != nil {
+			return err
+		}
+		a, err := tx.AgentByID(p.No, id)
+		if err != nil {
+			return named(err, "agent")
+		}
+		if a.RevokedAt != nil {
+			return fault.New(fault.NotFound, "agent: is revoked")
+		}
+		text = secret.HMACSecretText(secret.ProjectSecret(d.secrets.Current.Reveal(), p.ID))
+		return d.record(tx, who, "agent.secret.shown", p.No, "agent", id.String(), map[string]any{"name": a.Name})
+	})
+	return text, err
+}
+
 // RevokeAgent ends an agent for good: its token is unknown from now on, its sessions are woken to end, its name is
 // free. Revoking it again changes nothing. NotFound for the project or the agent.
 func (d *Directory) RevokeAgent(ctx context.Context, who Principal, slug string, id uuid.UUID) error {

@@ -110,6 +110,21 @@ func (a *API) revokeAgent(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
+func (a *API) agentSecret(w http.ResponseWriter, c *call) error {
+	id, err := c.pathID("id")
+	if err != nil {
+		return err
+	}
+	text, err := a.Directory.AgentSecret(c.Context(), c.who, c.project.Slug, id)
+	if err != nil {
+		return err
+	}
+	return reply(w, c, http.StatusOK, struct {
+		AgentID    uuid.UUID `json:"agent_id"`
+		HMACSecret string    `json:"hmac_secret"`
+	}{id, text.Reveal()})
+}
+
 // agentDetail is AgentPublic with what is known of the agent's processes.
 type agentDetail struct {
 	agentPublic

@@ -124,6 +124,8 @@ func agentRoutes() []route {
 			doc: doc{group: groupAgents, answer: "200 Agent and `sessions` (live), `workers` (AgentWorker), `runtime_features`"}},
 		{method: "DELETE", path: "/projects/{slug}/agents/{id}", resource: "agents", write: true, role: agent.Admin, handle: (*API).revokeAgent,
 			doc: doc{group: groupAgents, answer: "204 revoked, also when repeated"}},
+		{method: "POST", path: "/projects/{slug}/agents/{id}/hmac-secret", resource: "agents", write: true, role: agent.Admin, handle: (*API).agentSecret,
+			doc: doc{group: groupAgents, answer: "200 `{agent_id, hmac_secret}`, the signing secret under the present master secret; audited"}},
 		{method: "GET", path: "/projects/{slug}/agents/{id}/health", resource: "agents", role: agent.Viewer, handle: (*API).agentHealth,
 			doc: doc{group: groupAgents, answer: "200 array of the latest 100 `{captured_at, received_at, payload}`, newest first"}},
 		{method: "GET", path: "/projects/{slug}/agent-workers", resource: "agents", role: agent.Viewer, handle: (*API).listSlots,

@@ -28,6 +28,7 @@ type Directory interface {
 	GetAgent(ctx context.Context, projectNo int64, id uuid.UUID) (agent.Agent, error)
 	MintAgent(ctx context.Context, who agent.Principal, slug, name string) (agent.Minted, error)
 	RevokeAgent(ctx context.Context, who agent.Principal, slug string, id uuid.UUID) error
+	AgentSecret(ctx context.Context, who agent.Principal, slug string, id uuid.UUID) (secret.Text, error)
 	AgentHealth(ctx context.Context, projectNo int64, id uuid.UUID) ([]agent.AgentSample, error)
 	AgentWorkers(ctx context.Context, projectNo int64, id uuid.UUID) ([]agent.AgentWorker, error)
 	CountAgents(ctx context.Context) (agent.AgentCounts, error)
