@@ -121,7 +121,7 @@ func TestReplayGuardOverWebSocket(t *testing.T) {
 		t.Helper()
 		must(t, ws.SendRaw(seal(t, bindingOf(m, ws.ProjectID, ws.SessionID), frame)))
 	}
-	batchOf := func(seq int, nonce string) string {
+	batchOf := func(seq int64, nonce string) string {
 		return fmt.Sprintf(`{"v":2,"id":"ev_%d","type":"event_batch","payload":{"events":[]},"seq":%d,"nonce":"%s","ts":%s}`, seq, seq, nonce, stamp(s.Now()))
 	}
 	for name, again := range map[string]string{"same frame": batchOf(17, "n7"), "lower seq": batchOf(16, "n6"),

@@ -93,6 +93,9 @@ scan:
 	return f
 }
 
+// maxExponent is far above what the digits of the largest text can balance, and with one more digit fits 32 bits.
+const maxExponent = 190_000_000
+
 // writtenExponent reads "", "e5" or "E-005", saturating far outside anything the digits of a text can balance.
 func writtenExponent(tok []byte) int {
 	if len(tok) == 0 {
@@ -108,7 +111,7 @@ func writtenExponent(tok []byte) int {
 	}
 	e := 0
 	for _, c := range tok {
-		if e < 1<<40 {
+		if e < maxExponent {
 			e = e*10 + int(c-'0')
 		}
 	}
