@@ -165,6 +165,12 @@ func (a *Appliance) loadSecrets() error {
 
 // bootstrap makes what a first start needs and tidies what a crash may have left.
 func (a *Appliance) bootstrap(ctx context.Context) error {
+	if broken, err := a.auditLog.CheckEnd(ctx, a.auditDB); err != nil {
+		return fmt.Errorf("end of the audit log: %w", err)
+	} else if broken != nil && broken.Reason == audit.UnknownKey {
+		a.log.Error().Int64("audit_row", broken.No).Msg("this master secret is not the one the database was written under: " +
+			"agents and API keys made before are refused; put the right secret back, or name it among the previous ones")
+	}
 	made, err := a.directory.EnsureFirstProject(ctx)
 	if err != nil {
 		return fmt.Errorf("first project: %w", err)

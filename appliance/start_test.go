@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"signalbox/appliance"
 	"signalbox/appliance/appliancetest"
 	"signalbox/appliance/config"
@@ -147,6 +149,37 @@ func TestStartRefuses(t *testing.T) {
 				t.Errorf("refused with %q, want something of %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// A restored database beside the wrong secret starts, for the right one may be lost, but says what is wrong.
+func TestStartTellsOfAForeignSecret(t *testing.T) {
+	t.Parallel()
+	c := startConfig(t)
+	var log strings.Builder
+	start := func() {
+		t.Helper()
+		log.Reset()
+		a, err := appliance.New(context.Background(), appliance.Options{Config: c, Schema: storetest.Schema(t), Log: zerolog.New(&log)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const complaint = "not the one the database was written under"
+	start()
+	start()
+	if strings.Contains(log.String(), complaint) {
+		t.Errorf("the right secret is complained about: %s", log.String())
+	}
+	if err := os.WriteFile(filepath.Join(c.DataDir, appliance.SecretFile), []byte(strings.Repeat("s", 40)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start()
+	if !strings.Contains(log.String(), complaint) {
+		t.Errorf("another secret goes unnoticed: %s", log.String())
 	}
 }
 

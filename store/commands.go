@@ -222,10 +222,10 @@ func (r *reader) commandNos(query string, args ...any) ([]int64, error) {
 	return out, rows.Err()
 }
 
-// CommandsPendingAgents lists the agents that have a pending command.
-func (r *reader) CommandsPendingAgents(limit int) ([]int64, error) {
+// CommandsPendingAgents lists the agents above the number that have a pending command, by number.
+func (r *reader) CommandsPendingAgents(above int64, limit int) ([]int64, error) {
 	return r.commandNos(`SELECT DISTINCT agent_no FROM commands WHERE `+openCommands+` AND status = 'pending'
-		AND agent_no IS NOT NULL LIMIT ?`, limit)
+		AND agent_no > ? ORDER BY agent_no LIMIT ?`, above, limit)
 }
 
 // CommandNextDeadline returns the earliest deadline of an open command.

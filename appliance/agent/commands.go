@@ -69,6 +69,7 @@ type Commands struct {
 	opts     CommandOptions
 	// deadline is what the sweep sleeps until, in Unix microseconds; 0: until something comes.
 	deadline atomic.Int64
+	woken    atomic.Int64 // agent that the last WakePending ended with; 0: the next one begins anew
 }
 
 // NewCommands returns the service. It starts nothing.

@@ -124,8 +124,8 @@ type CommandReadTx interface {
 	// CommandsStranded lists dispatched, unacked commands of redeliverable actions whose deadline lies ahead of now and
 	// whose last hand-over was to a WebSocket session.
 	CommandsStranded(now time.Time, limit int) ([]int64, error)
-	// CommandsPendingAgents lists the agents that have a pending command.
-	CommandsPendingAgents(limit int) ([]int64, error)
+	// CommandsPendingAgents lists the agents above the number that have a pending command, by number.
+	CommandsPendingAgents(above int64, limit int) ([]int64, error)
 	// CommandNextDeadline returns the earliest deadline of an open command; the zero time when there is none.
 	CommandNextDeadline() (time.Time, error)
 

@@ -41,16 +41,21 @@ func (c *Commands) Rescue(ctx context.Context) (n int, err error) {
 func (c *Commands) WakePending(ctx context.Context) (n int, err error) {
 	var agents []int64
 	err = c.st.View(ctx, func(tx CommandReadTx) error {
-		agents, err = tx.CommandsPendingAgents(maxWoken)
+		agents, err = tx.CommandsPendingAgents(c.woken.Load(), maxWoken)
 		return err
 	})
+	next := int64(0) // from the beginning again
+	if len(agents) == maxWoken {
+		next = agents[maxWoken-1]
+	}
+	c.woken.Store(next)
 	for _, no := range agents {
 		c.hub.Wake(AgentKey(no))
 	}
 	return len(agents), err
 }
 
-// maxWoken bounds one look; more agents than that with a pending command have their turn at the next.
+// maxWoken bounds one look; the next one goes on behind it.
 const maxWoken = 1000
 
 func (c *Commands) rescue(tx CommandTx, no int64) error {

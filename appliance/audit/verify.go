@@ -81,6 +81,19 @@ func (l *Log) Verify(ctx context.Context, st Store) (Report, error) {
 	return w.report, nil
 }
 
+// CheckEnd looks at the last row only: the cheap question whether this database was written under a secret that we have.
+// nil when the end holds, also when there is no row.
+func (l *Log) CheckEnd(ctx context.Context, st Store) (broken *Broken, err error) {
+	err = st.View(ctx, func(tx ReadTx) error {
+		end, why, err := l.checkTail(tx)
+		if end > 0 {
+			broken = why
+		}
+		return err
+	})
+	return broken, err
+}
+
 // checkTail compares the last row with the head, in one snapshot. end is the number of the last row.
 func (l *Log) checkTail(tx ReadTx) (end int64, broken *Broken, err error) {
 	b, err := tx.AuditHead()
