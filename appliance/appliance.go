@@ -130,7 +130,8 @@ func (a *Appliance) openData(ctx context.Context) error {
 		return fmt.Errorf("open database: %w", err)
 	}
 	a.db = db
-	return removeAddresses(a.cfg.DataDir) // of a run that was killed; only now is the directory ours
+	// What a run that was killed has left. Only now is the directory ours.
+	return errors.Join(removeAddresses(a.cfg.DataDir), removeTemporary(a.cfg.DataDir))
 }
 
 // loadSecrets takes the master secret from the configuration, or from its file, which is made at the first start.

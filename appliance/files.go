@@ -20,9 +20,15 @@ const (
 	AddressesFile = "addresses.json"
 )
 
-// writeDurable puts a file of mode 0600 in place whole or not at all: a crash leaves the old one or the new one.
-func writeDurable(path string, content []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
+// replaceFile puts a file of mode 0600 in place whole or not at all: a crash leaves the old one or the new one.
+func replaceFile(path string, content []byte) error { return publish(path, content, os.Rename) }
+
+// createFile is replaceFile for a file that must not be there: fs.ErrExist when it is, and nothing has changed then.
+func createFile(path string, content []byte) error { return publish(path, content, os.Link) }
+
+// publish writes the content beside the path, makes it durable and gives it its name.
+func publish(path string, content []byte, name func(from, to string) error) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), temporary(path)) // 0600
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -30,10 +36,29 @@ func writeDurable(path string, content []byte) error {
 	if _, err := tmp.Write(content); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", path, err), tmp.Close())
 	}
-	if err := errors.Join(tmp.Sync(), tmp.Close(), os.Rename(tmp.Name(), path)); err != nil {
+	if err := errors.Join(tmp.Sync(), tmp.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := name(tmp.Name(), path); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// temporary is the pattern of the names that publish writes under.
+func temporary(path string) string { return "." + filepath.Base(path) + ".*.tmp" }
+
+// removeTemporary tidies what a crash within publish has left. The caller owns the directory.
+func removeTemporary(dir string) error {
+	var errs []error
+	for _, file := range []string{SecretFile, AdminKeyFile, AddressesFile} {
+		left, err := filepath.Glob(filepath.Join(dir, temporary(file)))
+		errs = append(errs, err)
+		for _, path := range left {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func syncDir(dir string) error {
@@ -67,14 +92,20 @@ func readSecret(path string) (secret.Text, error) {
 	return secret.NewText(text), nil
 }
 
-// ensureSecret returns the secret in the file, making file and secret with mint when there is none.
+// ensureSecret returns the secret in the file, making file and secret with mint when there is none. Of two processes that
+// start at once one makes it and both get the same.
 func ensureSecret(path string, mint func() secret.Text) (text secret.Text, minted bool, err error) {
 	text, err = readSecret(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return text, false, err
 	}
 	text = mint()
-	return text, true, writeDurable(path, []byte(text.Reveal()+"\n"))
+	err = createFile(path, []byte(text.Reveal()+"\n"))
+	if errors.Is(err, fs.ErrExist) {
+		text, err = readSecret(path)
+		return text, false, err
+	}
+	return text, true, err
 }
 
 // prepareDataDir makes the data directory, which holds every secret, the owner's alone.
@@ -101,7 +132,7 @@ func writeAddresses(dir string, addresses map[string]string) error {
 	if err != nil {
 		return fmt.Errorf("encode addresses: %w", err)
 	}
-	return writeDurable(filepath.Join(dir, AddressesFile), append(content, '\n'))
+	return replaceFile(filepath.Join(dir, AddressesFile), append(content, '\n'))
 }
 
 func removeAddresses(dir string) error {
