@@ -124,7 +124,7 @@ func bindServer(s *Server) []binding {
 			"Private key of the main listener, read again when it changes.",
 			"Set it together with tls_cert_file.", reload),
 		key("server.behind_proxy", boolValue{&s.BehindProxy},
-			"States that a proxy in front ends TLS, which permits a plain listener off loopback.",
+			"States that a proxy in front terminates TLS, which permits a plain listener off loopback.",
 			"Turn it on behind nginx, Caddy or a load balancer, and list that proxy in trusted_proxies."),
 		key("server.allowed_hosts", hostsValue(&s.AllowedHosts),
 			"Host header allowlist; other hosts are answered with 400. Empty allows every host.",
@@ -157,8 +157,8 @@ func bindServer(s *Server) []binding {
 func bindMetrics(m *Metrics) []binding {
 	return []binding{
 		key("metrics.enabled", boolValue{&m.Enabled},
-			"Turns the metrics endpoint on, wherever listen and public place it.",
-			"Turn it off when nobody scrapes.", z4j("Z4J_METRICS_ENABLED")),
+			"Allows /metrics to be served. By itself it opens nothing: listen or public says where.",
+			"Turn it off to keep /metrics shut whatever listen and public say.", z4j("Z4J_METRICS_ENABLED")),
 		key("metrics.listen", textValue{p: &m.Listen, text: "host:port, or empty", ok: optional(checkListen)},
 			"Own listener for /metrics; empty means none.",
 			"Set it, for example to 127.0.0.1:7701, to scrape without touching the public port. Off loopback it needs auth_token."),
@@ -187,11 +187,11 @@ func bindSecret(s *Secrets) []binding {
 	return []binding{
 		key("secret.secret", secretValue{p: &s.Secret, text: "at least 32 bytes, or empty", judge: masterSecretRule},
 			"Master secret behind agent tokens and project secrets; empty means one is minted into secret.key in the data directory.",
-			"Set it, best by SIGNALBOX_SECRET_FILE, to keep it apart from the data or to take agents over from another server.",
+			"Set it, best by SIGNALBOX_SECRET_FILE, to keep it apart from the data.",
 			short("SIGNALBOX_SECRET"), z4j("Z4J_SECRET"), secret),
 		key("secret.previous_secrets", secretsValue(&s.PreviousSecrets),
-			"Former master secrets, newest first; tokens made under them stay valid.",
-			"Move the old secret here when you rotate, and drop it once every agent has a new token.",
+			"Former master secrets, newest first; tokens and API keys made under them stay valid, and their audit rows verify.",
+			"Move the old secret here when you rotate; drop it once no token, API key or kept audit row is of its time.",
 			short("SIGNALBOX_PREVIOUS_SECRETS"), z4j("Z4J_PREVIOUS_SECRETS"), secret),
 	}
 }
