@@ -1,8 +1,11 @@
 package commands
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/url"
@@ -15,15 +18,17 @@ import (
 )
 
 func newAgentsMintCommand(opts *options) *cobra.Command {
-	var brainURL string
+	var brainURL, format, outPath string
 	cmd := &cobra.Command{
 		Use:   "mint NAME",
 		Short: "Create an agent and print the environment it connects with",
-		Long: `Create an agent and print its environment, ready to paste into a shell, an env file or a unit.
+		Long: `Create an agent and print its environment: as lines to paste into a shell, or with --format env as NAME=VALUE lines for
+the EnvironmentFile of a unit or the env file of a container.
 
-The token and the HMAC secret are shown this once. The address is the one given with --brain-url, else the server's own.`,
+The token and the HMAC secret are shown this once. With --out they go to a new file that only its owner can read, and not
+to the terminal. The address is the one given with --brain-url, else the server's own.`,
 		Example: `  signalbox agents mint web-1
-  signalbox agents mint web-1 --brain-url https://signalbox.example.com > web-1.env
+  signalbox agents mint web-1 --brain-url https://signalbox.example.com --format env --out web-1.env
   signalbox agents mint web-1 --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -32,28 +37,85 @@ The token and the HMAC secret are shown this once. The address is the one given 
 					return usagef("--brain-url: %w", err)
 				}
 			}
-			s, err := opts.newScope(cmd.Context())
-			if err != nil {
-				return err
+			if format != formatShell && format != formatEnv {
+				return usagef("--format: must be shell or env, got %q", format)
 			}
-			var m minted
-			if err := s.post(cmd.Context(), s.path("agents"), map[string]any{"name": args[0]}, &m); err != nil {
-				return err
-			}
-			if brainURL == "" {
-				brainURL = opts.findBrainURL(s.client)
-			}
-			env := mintedEnvironment(brainURL, s.slug, m)
-			if opts.json {
-				return opts.out.document(field{"agent", m.Agent}, field{"token", m.Token},
-					field{"hmac_secret", m.HMACSecret}, field{"env", env})
-			}
-			opts.showMinted(args[0], brainURL, env)
-			return nil
+			return opts.mint(cmd.Context(), args[0], mintTo{brainURL: brainURL, format: format, path: outPath})
 		},
 	}
 	cmd.Flags().StringVar(&brainURL, "brain-url", "", "address the agent will use, when it differs from what this command sees")
+	cmd.Flags().StringVar(&format, "format", formatShell, "shell: export lines; env: NAME=VALUE lines for an env file")
+	cmd.Flags().StringVar(&outPath, "out", "", "new file for the environment, readable by its owner only; never overwrites")
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{formatShell, formatEnv}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// Forms of a minted environment.
+const (
+	formatShell = "shell"
+	formatEnv   = "env"
+)
+
+// mintTo says where a minted environment goes and in what form; path is empty for stdout.
+type mintTo struct{ brainURL, format, path string }
+
+func (o *options) mint(ctx context.Context, name string, to mintTo) (err error) {
+	s, err := o.newScope(ctx)
+	if err != nil {
+		return err
+	}
+	var file *os.File
+	if to.path != "" {
+		// Made before the agent: what is minted is shown once and must have a place to go to.
+		if file, err = createPrivate(to.path); err != nil {
+			return err
+		}
+		defer func() {
+			err = errors.Join(err, file.Close())
+			if err != nil {
+				err = errors.Join(err, os.Remove(to.path))
+			}
+		}()
+	}
+	var m minted
+	if err := s.post(ctx, s.path("agents"), map[string]any{"name": name}, &m); err != nil {
+		return err
+	}
+	if to.brainURL == "" {
+		to.brainURL = o.findBrainURL(s.client)
+	}
+	env := mintedEnvironment(to.brainURL, s.slug, m)
+	if file != nil {
+		if err := errors.Join(writeEnvironment(file, to.format, env), file.Sync()); err != nil {
+			return fmt.Errorf("write the environment of agent %s: %w", m.Agent.V.ID, err)
+		}
+		if o.json {
+			return o.out.document(field{"agent", m.Agent}, field{"path", to.path})
+		}
+		o.out.text("%s", to.path)
+	} else if o.json {
+		return o.out.document(field{"agent", m.Agent}, field{"token", m.Token},
+			field{"hmac_secret", m.HMACSecret}, field{"env", env})
+	} else {
+		o.out.wrote = true
+		if err := writeEnvironment(o.stdio.Out, to.format, env); err != nil {
+			return fmt.Errorf("write result: %w", err)
+		}
+	}
+	o.adviseMinted(name, to.brainURL)
+	return nil
+}
+
+// createPrivate makes a new file of mode 0600.
+func createPrivate(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, exitf(ExitConflict, "%s exists already; it was left as it is, and no agent was minted", path)
+	}
+	if err != nil {
+		return nil, usagef("--out: %w", err)
+	}
+	return file, nil
 }
 
 // envList is an environment in order; as JSON it is an object.
@@ -94,12 +156,29 @@ func mintedEnvironment(brainURL, slug string, m minted) envList {
 	return env
 }
 
-func (o *options) showMinted(name, brainURL string, env envList) {
-	for _, pair := range env {
-		o.out.text("export %s=%s", pair[0], shellQuote(pair[1]))
+// writeEnvironment writes the variables in a form. In an env file a value stands as it is: what reads such files differs
+// on quotes, so a name that would need them is left out; the agent then goes without one.
+func writeEnvironment(w io.Writer, format string, env envList) error {
+	prefix := ""
+	if format == formatShell {
+		prefix = "export "
 	}
-	o.out.text("# WebSocket is the default. Behind a proxy that strips Upgrade headers, use long-poll (over https only):")
-	o.out.text("# export Z4J_TRANSPORT=longpoll")
+	var b strings.Builder
+	for _, pair := range env {
+		value := shellQuote(pair[1])
+		if format == formatEnv && value != pair[1] {
+			fmt.Fprintf(&b, "# %s is left out: its value holds characters that readers of env files take differently\n", pair[0])
+			continue
+		}
+		fmt.Fprintf(&b, "%s%s=%s\n", prefix, pair[0], value)
+	}
+	b.WriteString("# WebSocket is the default. Behind a proxy that strips Upgrade headers, use long-poll (over https only):\n")
+	b.WriteString("# " + prefix + "Z4J_TRANSPORT=longpoll\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (o *options) adviseMinted(name, brainURL string) {
 	o.out.say("agent %s minted; the token and the secret are not shown again", oneLine(name))
 	if brainURL == "" {
 		o.out.say("set Z4J_BRAIN_URL to the address the agent reaches this server at")

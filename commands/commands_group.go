@@ -11,7 +11,7 @@ func newCommandsCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "commands",
 		Short: "Issue, list, watch, explain and cancel commands to agents",
-		Example: `  signalbox commands issue retry-task --agent web-1 --engine celery --task-id 3f1c… --wait
+		Example: `  signalbox commands issue retry-task --agent web-1 --engine celery --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --wait
   signalbox commands explain 7d2a`,
 	}
 	cmd.AddCommand(newCommandsIssueCommand(opts), newCommandsListCommand(opts), newCommandsShowCommand(opts),
@@ -39,7 +39,7 @@ func newCommandsListCommand(opts *options) *cobra.Command {
 			}
 			setNonEmpty(query, "since", since)
 			setNonEmpty(query, "cursor", f.cursor)
-			rows, next, err := list[commandRow](cmd.Context(), s.client, s.path("commands"), query, f.limit)
+			rows, next, err := list[commandRow](cmd.Context(), s, s.path("commands"), query, f.limit)
 			if err != nil {
 				return err
 			}

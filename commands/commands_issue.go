@@ -20,6 +20,7 @@ import (
 type issueRequest struct {
 	route string
 	body  map[string]any
+	task  *taskRef // the task it is about, when an agent has to know it already
 }
 
 // genericRequest goes to the route that takes any action.
@@ -61,7 +62,7 @@ func newCommandsIssueCommand(opts *options) *cobra.Command {
 		Use:   "issue",
 		Short: "Issue a command to an agent",
 		Long:  issueLong,
-		Example: `  signalbox commands issue retry-task --agent web-1 --engine celery --task-id 3f1c… --wait
+		Example: `  signalbox commands issue retry-task --agent web-1 --engine celery --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --wait
   signalbox commands issue raw --agent web-1 --action rate_limit --target-type task --target-id app.mail \
       --payload '{"task_name":"app.mail","rate":"10/m"}'`,
 	}
@@ -120,6 +121,9 @@ func (o *options) issue(ctx context.Context, req issueRequest, f issueFlags) err
 	if err != nil {
 		return err
 	}
+	if req.task != nil {
+		s.adviseUnknownTask(ctx, o, *req.task)
+	}
 	if f.idempotencyKey != "" {
 		req.body["idempotency_key"] = f.idempotencyKey
 	}
@@ -153,6 +157,15 @@ func (o *options) issue(ctx context.Context, req issueRequest, f issueFlags) err
 	exit := exitf(ExitDegraded, "the agent is offline: command %s stays pending", c.V.ID)
 	exit.hint = "`signalbox commands explain " + c.V.ID + "` says what it waits for"
 	return exit
+}
+
+// adviseUnknownTask says so when no event ever told of the task: ids are easily cut when copied. The agent may know it all
+// the same, so the command is issued whatever the answer is.
+func (s *scope) adviseUnknownTask(ctx context.Context, o *options, task taskRef) {
+	err := s.get(ctx, s.path("tasks", task.engine, task.taskID), nil, nil)
+	if fault.Is(err, fault.NotFound) && !isUnknownProject(err) {
+		o.out.say("no task %s:%s is known here; sent as it is", oneLine(task.engine), oneLine(task.taskID))
+	}
 }
 
 // keptCommand finds the row that an agent_offline answer says was kept pending.

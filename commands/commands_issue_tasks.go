@@ -26,7 +26,7 @@ type taskRef struct{ engine, taskID string }
 
 func (t *taskRef) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.engine, "engine", "", "engine of the task, such as celery")
-	cmd.Flags().StringVar(&t.taskID, "task-id", "", "id of the task in its engine")
+	cmd.Flags().StringVar(&t.taskID, "task-id", "", "whole id of the task in its engine")
 	mustRequire(cmd, "engine", "task-id")
 }
 
@@ -52,8 +52,8 @@ func retryTaskVerb() issueVerb {
 	)
 	return issueVerb{
 		use: "retry-task", short: "Run a finished or lost task again",
-		example: `  signalbox commands issue retry-task --agent web-1 --engine celery --task-id 3f1c… --wait
-  signalbox commands issue retry-task --engine celery --task-id 3f1c… --args '[1]' --kwargs '{"dry":true}' --delay 30s`,
+		example: `  signalbox commands issue retry-task --agent web-1 --engine celery --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --wait
+  signalbox commands issue retry-task --engine celery --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --args '[1]' --kwargs '{"dry":true}' --delay 30s`,
 		flags: func(cmd *cobra.Command) {
 			ref.add(cmd)
 			cmd.Flags().Var(&args, "args", "positional arguments instead of the original ones; needs --kwargs too")
@@ -72,7 +72,7 @@ func retryTaskVerb() issueVerb {
 				}
 				body["eta_seconds"] = int64(delay / time.Second)
 			}
-			return issueRequest{route: "retry-task", body: body}, nil
+			return issueRequest{route: "retry-task", body: body, task: &ref}, nil
 		},
 	}
 }
@@ -81,11 +81,11 @@ func cancelTaskVerb() issueVerb {
 	var ref taskRef
 	return issueVerb{
 		use: "cancel-task", short: "Revoke a task that waits or runs",
-		example:  "  signalbox commands issue cancel-task --agent web-1 --engine celery --task-id 3f1c… --yes",
+		example:  "  signalbox commands issue cancel-task --agent web-1 --engine celery --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --yes",
 		question: "Cancel the task?",
 		flags:    ref.add,
 		request: func(*cobra.Command) (issueRequest, error) {
-			return issueRequest{route: "cancel-task", body: ref.body()}, nil
+			return issueRequest{route: "cancel-task", body: ref.body(), task: &ref}, nil
 		},
 	}
 }
@@ -94,10 +94,10 @@ func requeueDeadLetterVerb() issueVerb {
 	var ref taskRef
 	return issueVerb{
 		use: "requeue-dead-letter", short: "Put a dead-lettered task back on its queue",
-		example: "  signalbox commands issue requeue-dead-letter --agent web-1 --engine rq --task-id 3f1c… --wait",
+		example: "  signalbox commands issue requeue-dead-letter --agent web-1 --engine rq --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --wait",
 		flags:   ref.add,
 		request: func(*cobra.Command) (issueRequest, error) {
-			return issueRequest{route: "requeue-dead-letter", body: ref.body()}, nil
+			return issueRequest{route: "requeue-dead-letter", body: ref.body(), task: &ref}, nil
 		},
 	}
 }
@@ -115,8 +115,8 @@ func bulkRetryVerb() issueVerb {
 	)
 	return issueVerb{
 		use: "bulk-retry", short: "Retry several tasks with one command; the published adapters want their ids",
-		example: `  signalbox commands issue bulk-retry --agent web-1 --engine celery --task-id 3f1c --task-id 77ab --yes
-  signalbox commands issue bulk-retry --agent web-1 --filter '{"engine":"celery","task_ids":["3f1c","77ab"]}' --yes`,
+		example: `  signalbox commands issue bulk-retry --agent web-1 --engine celery --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --task-id 77ab0c5e-6b1d-4f0a-8a3e-1c2d3e4f5a6b --yes
+  signalbox commands issue bulk-retry --agent web-1 --filter '{"engine":"celery","task_ids":["3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10","77ab0c5e-6b1d-4f0a-8a3e-1c2d3e4f5a6b"]}' --yes`,
 		question: "Retry every matching task?",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().Var(&filter, "filter", "whole filter as JSON: engine, state, status, queue, name, since, until, task_ids")
@@ -213,10 +213,12 @@ func reconcileTaskVerb() issueVerb {
 	var ref taskRef
 	return issueVerb{
 		use: "reconcile-task", short: "Ask the engine for the true state of a task",
-		example: "  signalbox commands issue reconcile-task --agent web-1 --engine celery --task-id 3f1c… --wait",
+		example: "  signalbox commands issue reconcile-task --agent web-1 --engine celery --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --wait",
 		flags:   ref.add,
 		request: func(*cobra.Command) (issueRequest, error) {
-			return genericRequest("reconcile_task", "task", ref.engine+":"+ref.taskID, ref.body()), nil
+			req := genericRequest("reconcile_task", "task", ref.engine+":"+ref.taskID, ref.body())
+			req.task = &ref
+			return req, nil
 		},
 	}
 }

@@ -24,7 +24,7 @@ func (s *settingFlags) add(cmd *cobra.Command) {
 			continue
 		}
 		cmd.Flags().Var(&settingFlag{into: s.given, path: key.Path, kind: key.Kind}, key.Flag, key.Doc)
-		if key.Kind == "bool" {
+		if key.Kind == "boolean" {
 			cmd.Flags().Lookup(key.Flag).NoOptDefVal = "true"
 		}
 		if key.Secret {
@@ -80,7 +80,7 @@ func newConfigShowCommand(opts *options) *cobra.Command {
 		Use:   "show",
 		Short: "Show every setting in effect and where its value came from; secrets are masked",
 		Example: `  signalbox config show
-  signalbox config show --config /etc/signalbox.toml --listen 127.0.0.1:7800 --json`,
+  signalbox config show --config /etc/signalbox/signalbox.toml --listen 127.0.0.1:7800 --json`,
 		RunE: func(*cobra.Command, []string) error {
 			cfg, origins, warnings, err := opts.loadConfig(&settings)
 			if err != nil {
@@ -104,7 +104,7 @@ func newConfigCheckCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the configuration and change nothing; every problem is told at once",
-		Example: `  signalbox config check --config /etc/signalbox.toml
+		Example: `  signalbox config check --config /etc/signalbox/signalbox.toml
   signalbox config check --json`,
 		RunE: func(*cobra.Command, []string) error {
 			_, _, warnings, err := opts.loadConfig(&settings)
@@ -168,7 +168,7 @@ func newConfigInitCommand(opts *options) *cobra.Command {
 		Use:   "init [FILE]",
 		Short: "Write a commented configuration file with every default; never overwrites",
 		Example: `  signalbox config init
-  signalbox config init /etc/signalbox.toml`,
+  signalbox config init /etc/signalbox/signalbox.toml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := "signalbox.toml"

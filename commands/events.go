@@ -24,7 +24,7 @@ type eventFilters struct {
 
 func (f *eventFilters) add(cmd *cobra.Command, o *options) {
 	cmd.Flags().StringVar(&f.engine, "engine", "", "only this engine, such as celery")
-	cmd.Flags().StringVar(&f.taskID, "task-id", "", "only this task")
+	cmd.Flags().StringVar(&f.taskID, "task-id", "", "only the task with this whole id")
 	cmd.Flags().StringVar(&f.kind, "kind", "", "only this kind, such as task.failed")
 	f.addAgent(cmd, o)
 }
@@ -50,7 +50,7 @@ func newEventsListCommand(opts *options) *cobra.Command {
 		Use:   "list",
 		Short: "List events, newest first",
 		Example: `  signalbox events list --kind task.failed --since 1h
-  signalbox events list --engine celery --task-id 3f1c… --json`,
+  signalbox events list --engine celery --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.checkLimit(); err != nil {
 				return err
@@ -69,7 +69,7 @@ func newEventsListCommand(opts *options) *cobra.Command {
 			}
 			setNonEmpty(query, "since", since)
 			setNonEmpty(query, "cursor", f.cursor)
-			rows, next, err := list[eventRow](cmd.Context(), s.client, s.path("events"), query, f.limit)
+			rows, next, err := list[eventRow](cmd.Context(), s, s.path("events"), query, f.limit)
 			if err != nil {
 				return err
 			}

@@ -180,7 +180,7 @@ func (o *options) patchProject(ctx context.Context, slug string, body map[string
 	}
 	s := &scope{client: c, slug: slug}
 	var p record[project]
-	if err := c.do(ctx, http.MethodPatch, s.path(), nil, body, &p); err != nil {
+	if err := s.do(ctx, http.MethodPatch, s.path(), nil, body, &p); err != nil {
 		return err
 	}
 	return o.showProject(p)
@@ -204,7 +204,7 @@ func newProjectsArchiveCommand(opts *options) *cobra.Command {
 				return err
 			}
 			s := &scope{client: c, slug: args[0]}
-			if err := c.do(cmd.Context(), http.MethodDelete, s.path(), nil, nil, nil); err != nil {
+			if err := s.do(cmd.Context(), http.MethodDelete, s.path(), nil, nil, nil); err != nil {
 				return err
 			}
 			if opts.json {

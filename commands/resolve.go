@@ -2,7 +2,9 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"regexp"
 	"sort"
@@ -17,6 +19,41 @@ import (
 type scope struct {
 	*client
 	slug string
+}
+
+// unknownProjectError is a "not found" whose reason is the project itself.
+type unknownProjectError struct {
+	slug string
+	err  error
+}
+
+func (e *unknownProjectError) Error() string { return fmt.Sprintf("no project %q", e.slug) }
+func (e *unknownProjectError) Unwrap() error { return e.err }
+
+func isUnknownProject(err error) bool {
+	var unknown *unknownProjectError
+	return errors.As(err, &unknown)
+}
+
+// do is client.do, and tells a missing project from a missing record in it.
+func (s *scope) do(ctx context.Context, method, path string, query url.Values, body, out any) error {
+	return s.blameProject(ctx, s.client.do(ctx, method, path, query, body, out))
+}
+
+func (s *scope) get(ctx context.Context, path string, query url.Values, out any) error {
+	return s.do(ctx, http.MethodGet, path, query, nil, out)
+}
+
+func (s *scope) post(ctx context.Context, path string, body, out any) error {
+	return s.do(ctx, http.MethodPost, path, nil, body, out)
+}
+
+// blameProject asks for the project after a "not found": the answer does not say which part of the path was not.
+func (s *scope) blameProject(ctx context.Context, err error) error {
+	if fault.Is(err, fault.NotFound) && fault.Is(s.client.get(ctx, s.path(), nil, nil), fault.NotFound) {
+		return &unknownProjectError{slug: s.slug, err: err}
+	}
+	return err
 }
 
 // path joins segments below the project, each escaped.
@@ -166,8 +203,13 @@ func (s *scope) theAgent(ctx context.Context, arg string) (string, error) {
 	return "", usagef("--agent: the project has %d agents, name one of\n  %s", len(agents), strings.Join(names, "\n  "))
 }
 
+// getter is a client, or one bound to a project.
+type getter interface {
+	get(ctx context.Context, path string, query url.Values, out any) error
+}
+
 // list pages through a route until limit rows are there or no more exist. It returns the cursor after the last page.
-func list[T any](ctx context.Context, c *client, path string, query url.Values, limit int) ([]record[T], *string, error) {
+func list[T any](ctx context.Context, c getter, path string, query url.Values, limit int) ([]record[T], *string, error) {
 	const largestPage = 500
 	rows := []record[T]{}
 	var cursor *string

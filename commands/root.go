@@ -77,7 +77,7 @@ or to a remote one with --server and an API key.
 ` + exitCodesHelp,
 		Example: `  signalbox serve
   signalbox agents mint web-1
-  signalbox commands issue retry-task --agent web-1 --engine celery --task-id 3f1c… --wait
+  signalbox commands issue retry-task --agent web-1 --engine celery --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --wait
   signalbox commands explain 7d2a`,
 		SilenceErrors: true,
 		SilenceUsage:  true,

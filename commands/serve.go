@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,6 +14,7 @@ import (
 
 	"signalbox/appliance"
 	"signalbox/appliance/config"
+	"signalbox/store"
 )
 
 func newServeCommand(opts *options) *cobra.Command {
@@ -26,7 +28,7 @@ signal ends it at once. SIGHUP takes over the log level, the TLS files, the allo
 Without any configuration it listens on loopback and keeps everything in the data directory: database, minted secrets,
 the first admin API key (admin.key), the admin socket, and, while it is ready, addresses.json.`,
 		Example: `  signalbox serve
-  signalbox serve --config /etc/signalbox.toml
+  signalbox serve --config /etc/signalbox/signalbox.toml
   signalbox serve --data-dir /var/lib/signalbox --listen 127.0.0.1:7800 --log-level debug`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), opts, &settings) },
@@ -45,18 +47,35 @@ func runServe(ctx context.Context, opts *options, settings *settingFlags) error 
 		log.Warn().Msg(w.String())
 	}
 	version := readVersion(opts.assets.Version).Version
+	greeting := readGreeting(cfg.DataDir)
 	a, err := appliance.New(ctx, appliance.Options{Config: cfg, Schema: opts.assets.Schema, Version: version, Log: log,
 		LogLevel: level, Getenv: opts.stdio.env})
-	if err != nil {
-		return err
+	switch {
+	case store.InUse(err): // the key that may be there now is the other process's to tell of
+		return explainStart(err)
+	case err != nil:
+		return errors.Join(explainStart(err), greeting.keepForLater())
 	}
 	defer a.Close() // Run has closed it already, unless it panicked
 	ctx, stop := handleSignals(ctx, log, func() { reload(opts, settings, a, log) })
 	defer stop()
-	return a.Run(ctx, func() {
+	err = a.Run(ctx, func() {
 		log.Info().Str("version", version).Str("data_dir", cfg.DataDir).Interface("addresses", a.Addresses()).Msg("ready")
-		opts.welcome(cfg, a)
+		opts.welcome(cfg, a, greeting)
 	})
+	return errors.Join(err, greeting.keepForLater())
+}
+
+// explainStart gives the two most likely mistakes of a start their next step.
+func explainStart(err error) error {
+	switch {
+	case store.InUse(err):
+		return &exitError{code: ExitConflict, msg: err.Error(),
+			hint: "one server runs on a data directory; stop that process, or name another directory with --data-dir"}
+	case errors.Is(err, syscall.EADDRINUSE):
+		return &exitError{code: ExitConflict, msg: err.Error(), hint: "choose another address with --listen"}
+	}
+	return err
 }
 
 // handleSignals ends the returned context at the first SIGTERM or SIGINT and the process at the second. SIGHUP calls
@@ -108,14 +127,18 @@ func reload(opts *options, settings *settingFlags, a *appliance.Appliance, log z
 }
 
 // welcome tells, at a first start, what was made and what to do next. The admin key is shown this once, to a terminal
-// only; it stays in its file.
-func (o *options) welcome(cfg *config.Config, a *appliance.Appliance) {
+// only; it stays in its file. Later starts tell a terminal the address.
+func (o *options) welcome(cfg *config.Config, a *appliance.Appliance, g *greeting) {
 	first := a.FirstRun()
-	if first.Project == "" && first.AdminKey.IsZero() {
-		return
-	}
 	url := a.Addresses()[appliance.AddressURL]
 	say := func(format string, args ...any) { fmt.Fprintf(o.stdio.Out, format+"\n", args...) }
+	key, due := g.take(first.AdminKey)
+	if first.Project == "" && !due {
+		if o.stdio.IsTerminal {
+			say("Signalbox is ready at %s", url)
+		}
+		return
+	}
 	say("")
 	say("Signalbox is ready at %s", url)
 	if first.Project != "" {
@@ -123,10 +146,10 @@ func (o *options) welcome(cfg *config.Config, a *appliance.Appliance) {
 	}
 	keyFile := filepath.Join(cfg.DataDir, appliance.AdminKeyFile)
 	switch {
-	case first.AdminKey.IsZero():
+	case !due:
 	case o.stdio.IsTerminal:
 		say("First admin API key (shown once, kept in %s):", keyFile)
-		say("  %s", first.AdminKey.Reveal())
+		say("  %s", key.Reveal())
 	default: // what is not a terminal is a log, and a log keeps no secrets
 		say("First admin API key: in %s", keyFile)
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"signalbox/appliance/fault"
 )
 
 func newTasksCommand(opts *options) *cobra.Command {
@@ -44,7 +46,7 @@ func newTasksListCommand(opts *options) *cobra.Command {
 				"worker": worker, "priority": priority, "since": since, "until": until, "cursor": f.cursor} {
 				setNonEmpty(query, key, value)
 			}
-			rows, next, err := list[taskRow](cmd.Context(), s.client, s.path("tasks"), query, f.limit)
+			rows, next, err := list[taskRow](cmd.Context(), s, s.path("tasks"), query, f.limit)
 			if err != nil {
 				return err
 			}
@@ -87,6 +89,15 @@ func splitTask(arg, engine string) (eng, taskID string, err error) {
 	return head, tail, nil
 }
 
+// unknownTask words the server's "not found" with the likeliest reason: the id is not whole.
+func (s *scope) unknownTask(err error, engine, taskID string) error {
+	if !fault.Is(err, fault.NotFound) || isUnknownProject(err) {
+		return err
+	}
+	return notFound("no task %s:%s in project %s; task ids must be whole, try %q", oneLine(engine), oneLine(taskID), s.slug,
+		"tasks list --search "+oneLine(taskID))
+}
+
 func newTasksShowCommand(opts *options) *cobra.Command {
 	var (
 		engine string
@@ -112,10 +123,10 @@ func newTasksShowCommand(opts *options) *cobra.Command {
 			}
 			var t record[taskRow]
 			if err := s.get(cmd.Context(), s.path("tasks", eng, taskID), nil, &t); err != nil {
-				return err
+				return s.unknownTask(err, eng, taskID)
 			}
 			query := map[string][]string{"engine": {eng}, "task_id": {taskID}}
-			rows, _, err := list[eventRow](cmd.Context(), s.client, s.path("events"), query, events)
+			rows, _, err := list[eventRow](cmd.Context(), s, s.path("events"), query, events)
 			if err != nil {
 				return err
 			}
@@ -175,7 +186,7 @@ func newTasksTreeCommand(opts *options) *cobra.Command {
 			}
 			var t record[taskTree]
 			if err := s.get(cmd.Context(), s.path("tasks", eng, taskID, "tree"), nil, &t); err != nil {
-				return err
+				return s.unknownTask(err, eng, taskID)
 			}
 			if opts.json {
 				return opts.out.object("tree", t)
