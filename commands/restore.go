@@ -78,8 +78,8 @@ func (o *options) showRestored(r store.Restored) error {
 func (o *options) sayAfterRestore(u *localUpkeep) {
 	secret := filepath.Join(u.cfg.DataDir, appliance.SecretFile)
 	if _, err := os.Stat(secret); errors.Is(err, fs.ErrNotExist) && u.cfg.Secret.Secret.IsZero() {
-		o.out.say("unless it is configured, put the master secret of the backup at %s (mode 0600) before you start: without it a "+
-			"start makes a new one, and the restored credentials are void", absolute(secret))
+		o.out.say("unless it is configured, put the master secret of the backup at %s (mode 0600) before you start: "+
+			"the appliance does not start without it", absolute(secret))
 		return
 	}
 	o.out.say("start the appliance and run `signalbox audit verify`: it also tells whether the master secret is the right one")

@@ -115,7 +115,7 @@ func (v *validator) listeners() {
 		v.add(missing, fmt.Sprintf("must be set too, because %s is set", set))
 	} else if v.fine("server.listen") && !isLoopback(s.Listen) && !s.TLS() && !s.BehindProxy {
 		v.add("server.listen", fmt.Sprintf("%s can be reached from other machines without TLS; set server.tls_cert_file and "+
-			"server.tls_key_file, or server.behind_proxy = true when a proxy in front ends TLS", s.Listen))
+			"server.tls_key_file, or server.behind_proxy = true when a proxy in front terminates TLS", s.Listen))
 	}
 	if v.fine("server.admin_socket", "data_dir") && len(v.c.AdminSocketPath()) > maxSocketPath {
 		v.add("data_dir", fmt.Sprintf("signalbox.sock in it has a path of %d bytes, and a socket path holds at most %d; set "+

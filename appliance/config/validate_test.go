@@ -113,7 +113,7 @@ func TestRules(t *testing.T) {
 
 func openListen(addr string) string {
 	return "server.listen: " + addr + " can be reached from other machines without TLS; set server.tls_cert_file and " +
-		"server.tls_key_file, or server.behind_proxy = true when a proxy in front ends TLS"
+		"server.tls_key_file, or server.behind_proxy = true when a proxy in front terminates TLS"
 }
 
 // TestRanges holds every numeric key to the bounds the agent protocol documents (K): both ends pass, one beyond fails.
