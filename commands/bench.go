@@ -64,7 +64,7 @@ environment files of existing agents with --agent-env instead; without an API th
 	f.IntVar(&b.window, "window", 256, "ws: batches sent and not acknowledged, per agent; longpoll: batches in one upload (at most 500)")
 	f.IntVar(&b.commands, "commands", 200, "commands to issue after the ingest; 0 skips it")
 	f.StringVar(&b.url, "agent-url", "", "base URL for the agents, when it differs from the server's own")
-	f.StringArrayVar(&b.envFiles, "agent-env", nil, "environment file of an existing agent, as `agents mint` prints it; repeat for more")
+	f.StringArrayVar(&b.envFiles, "agent-env", nil, "environment file of an existing agent, as agents mint prints it; repeat for more")
 	return cmd
 }
 

@@ -50,7 +50,11 @@ func (o *options) newClient() (*client, error) {
 	if o.server != "" && o.dataDir != "" {
 		return nil, usagef("--server and --data-dir exclude each other: one is remote, one is local")
 	}
-	return o.newRemoteClient(server)
+	origin := "--server"
+	if o.server == "" {
+		origin = "SIGNALBOX_SERVER"
+	}
+	return o.newRemoteClient(origin, server)
 }
 
 func (o *options) newSocketClient() (*client, error) {
@@ -97,10 +101,10 @@ func (o *options) localConfig() (*config.Config, error) {
 	return cfg, nil
 }
 
-func (o *options) newRemoteClient(server string) (*client, error) {
+func (o *options) newRemoteClient(origin, server string) (*client, error) {
 	base, err := parseServer(server)
 	if err != nil {
-		return nil, err
+		return nil, usagef("%s: %w", origin, err)
 	}
 	token, err := o.findAPIKey()
 	if err != nil {
@@ -136,19 +140,22 @@ func (o *options) newRemoteClient(server string) (*client, error) {
 	}, nil
 }
 
+// parseServer checks the base URL of a server. Its errors do not show it: it may hold a password.
 func parseServer(server string) (*url.URL, error) {
+	// Before parsing: of an address without a scheme the parser would tell something else.
+	if !strings.HasPrefix(server, "http://") && !strings.HasPrefix(server, "https://") {
+		return nil, errors.New("begin with https:// or http://")
+	}
 	base, err := url.Parse(server)
 	switch {
 	case err != nil:
-		return nil, usagef("server address: not a URL")
-	case base.Scheme != "http" && base.Scheme != "https":
-		return nil, usagef("server address: must start with http:// or https://")
+		return nil, errors.New("not a URL") // the parser's message would show a password
 	case base.Host == "":
-		return nil, usagef("server address: names no host")
+		return nil, errors.New("names no host")
 	case base.User != nil:
-		return nil, usagef("server address: must not carry a user or password; use --api-key-file")
+		return nil, errors.New("must not carry a user or password; use --api-key-file")
 	case base.RawQuery != "" || base.Fragment != "":
-		return nil, usagef("server address: must not have a query or fragment")
+		return nil, errors.New("must not have a query or fragment")
 	}
 	return base, nil
 }
@@ -249,7 +256,7 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 		return fmt.Errorf("%s %s: answer is larger than %d bytes", method, path, maxAnswer)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return decodeError(resp, data)
+		return c.refusal(resp, data)
 	}
 	if out == nil {
 		return nil
@@ -295,6 +302,22 @@ func (c *client) send(ctx context.Context, method, path string, query url.Values
 	return resp, nil
 }
 
+const hintHTTPS = "the server may speak https there: write https:// instead of http://"
+
+// refusal is the error of an answer that is none of success, with the next step that only the asking side knows.
+func (c *client) refusal(resp *http.Response, body []byte) error {
+	api := decodeError(resp, body)
+	switch {
+	case api.status == http.StatusUnauthorized && c.token == "":
+		api.hint = "give an API key with --api-key-file or SIGNALBOX_API_KEY_FILE"
+	case api.status == http.StatusUnauthorized:
+		api.hint = "the server does not know this key: wrong, revoked or expired"
+	case api.status == http.StatusBadRequest && api.bare && strings.HasPrefix(c.target, "http://"):
+		api.hint = hintHTTPS // what Go's TLS listeners answer to a plain request is no document of the API
+	}
+	return api
+}
+
 // transportError tells a caller that gave up from a server that is not there.
 func (c *client) transportError(ctx context.Context, err error) error {
 	// The target is named by the message already; what is left of the chain is the reason.
@@ -316,5 +339,15 @@ func (c *client) transportError(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return &unreachableError{target: c.target, hint: c.hint, err: err}
+	hint := c.hint
+	var authority x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &authority):
+		hint = "give the authority that signed the certificate with --ca-file"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		hint = "the server speaks plain http there: write http:// instead of https://"
+	case strings.HasPrefix(c.target, "http://") && errors.Is(err, io.EOF):
+		hint = hintHTTPS // what a TLS port does with a plain request
+	}
+	return &unreachableError{target: c.target, hint: hint, err: err}
 }

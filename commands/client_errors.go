@@ -17,6 +17,8 @@ type apiError struct {
 	wireCode  string // as sent; may be one that fault does not know
 	status    int
 	requestID string
+	bare      bool   // the answer held no error document
+	hint      string // next step, "" when there is none
 }
 
 func (e *apiError) Error() string {
@@ -39,7 +41,7 @@ type envelope struct {
 }
 
 // decodeError reads the error envelope; an answer without one, say of a proxy in between, is understood by its status.
-func decodeError(resp *http.Response, body []byte) error {
+func decodeError(resp *http.Response, body []byte) *apiError {
 	var env envelope
 	if json.Unmarshal(body, &env) != nil {
 		env = envelope{}
@@ -52,6 +54,7 @@ func decodeError(resp *http.Response, body []byte) error {
 	if wire == "" {
 		wire = string(code)
 	}
+	bare := env.Error == "" && env.Message == "" && env.Detail == nil && env.Reason == ""
 	msg := env.Message
 	if msg == "" && len(env.Detail) > 0 {
 		msg = detailText(env.Detail)
@@ -71,6 +74,7 @@ func decodeError(resp *http.Response, body []byte) error {
 		wireCode:  wire,
 		status:    resp.StatusCode,
 		requestID: id,
+		bare:      bare,
 	}
 }
 

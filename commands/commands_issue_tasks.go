@@ -34,12 +34,13 @@ func (t *taskRef) body() map[string]any {
 	return map[string]any{"engine": t.engine, "task_id": t.taskID}
 }
 
-// mustRequire marks flags as required. It panics on a flag that was not defined, a mistake that any test run shows.
+// mustRequire marks flags as required and says so in their usage. It panics on a flag that was not defined, a mistake that any test run shows.
 func mustRequire(cmd *cobra.Command, names ...string) {
 	for _, name := range names {
 		if err := cmd.MarkFlagRequired(name); err != nil {
 			panic(err)
 		}
+		cmd.Flags().Lookup(name).Usage += " (required)"
 	}
 }
 
@@ -119,12 +120,12 @@ func bulkRetryVerb() issueVerb {
   signalbox commands issue bulk-retry --agent web-1 --filter '{"engine":"celery","task_ids":["3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10","77ab0c5e-6b1d-4f0a-8a3e-1c2d3e4f5a6b"]}' --yes`,
 		question: "Retry every matching task?",
 		flags: func(cmd *cobra.Command) {
-			cmd.Flags().Var(&filter, "filter", "whole filter as JSON: engine, state, status, queue, name, since, until, task_ids")
-			cmd.Flags().StringVar(&engine, "engine", "", "filter: engine, such as celery")
-			cmd.Flags().StringArrayVar(&taskIDs, "task-id", nil, "filter: id of a task; repeat for more")
-			cmd.Flags().StringVar(&state, "state", "", "filter: task state, such as failure; for adapters that select by themselves")
-			cmd.Flags().StringVar(&queue, "queue", "", "filter: queue name; likewise")
-			cmd.Flags().StringVar(&name, "name", "", "filter: task name; likewise")
+			cmd.Flags().Var(&filter, "filter", "filter as a JSON object of engine, state, status, queue, name, since, until, task_ids, in place of the other flags")
+			cmd.Flags().StringVar(&engine, "engine", "", "only tasks of this engine, such as celery")
+			cmd.Flags().StringArrayVar(&taskIDs, "task-id", nil, "only the task with this whole id; repeat for more")
+			cmd.Flags().StringVar(&state, "state", "", "only tasks in this state, such as failure; needs an adapter that selects by itself")
+			cmd.Flags().StringVar(&queue, "queue", "", "only tasks of this queue; needs an adapter that selects by itself")
+			cmd.Flags().StringVar(&name, "name", "", "only tasks of this name; needs an adapter that selects by itself")
 			cmd.Flags().IntVar(&most, "max", 1000, "most tasks to retry, 1 to 10000")
 			for _, other := range []string{"engine", "task-id", "state", "queue", "name"} {
 				cmd.MarkFlagsMutuallyExclusive("filter", other)

@@ -1,6 +1,8 @@
 package commands
 
 import (
+	"regexp"
+
 	"github.com/spf13/cobra"
 )
 
@@ -125,6 +127,9 @@ func consumerVerb(route string) issueVerb {
 	return verb
 }
 
+// rateForm is the form of a rate limit (agent protocol E.9).
+var rateForm = regexp.MustCompile(`^(0|[1-9][0-9]*(/[smh])?)$`)
+
 func rateLimitVerb() issueVerb {
 	var task, rate, worker, engine string
 	return issueVerb{
@@ -139,6 +144,10 @@ func rateLimitVerb() issueVerb {
 			mustRequire(cmd, "task", "rate")
 		},
 		request: func(*cobra.Command) (issueRequest, error) {
+			if !rateForm.MatchString(rate) {
+				return issueRequest{}, usagef("--rate: must be 0 for no limit, or a whole number with an optional /s, /m or /h, "+
+					"such as 10/m; got %q", rate)
+			}
 			body := withoutEmpty(map[string]any{"task_name": task, "rate": rate, "worker_name": worker, "engine": engine})
 			return issueRequest{route: "rate-limit", body: body}, nil
 		},

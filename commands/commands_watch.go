@@ -93,7 +93,7 @@ func (o *options) showTransition(rec *streamRecord) error {
 		return o.out.ndjson(rec)
 	}
 	if rec.Type == "gap" {
-		o.out.say("gap: %s", oneLine(rec.Reason))
+		o.out.say("gap: %s", gapText(rec.Reason))
 		return nil
 	}
 	c := rec.Command.V

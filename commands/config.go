@@ -3,6 +3,7 @@ package commands
 import (
 	"errors"
 	"io/fs"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -34,6 +35,19 @@ func (s *settingFlags) add(cmd *cobra.Command) {
 	}
 }
 
+// typeWord makes one word of a setting's kind: in a usage text, spaces would part the name of the value from the rest.
+func typeWord(kind string) string {
+	what, isList := strings.CutPrefix(kind, "list of ")
+	switch {
+	case !isList:
+	case what == "CIDR ranges":
+		return "cidrs"
+	case what == "host names":
+		return "hosts"
+	}
+	return strings.ReplaceAll(what, " ", "-")
+}
+
 type settingFlag struct {
 	into map[string]string
 	path string
@@ -43,7 +57,7 @@ type settingFlag struct {
 var _ pflag.Value = (*settingFlag)(nil)
 
 func (f *settingFlag) String() string { return "" }
-func (f *settingFlag) Type() string   { return f.kind }
+func (f *settingFlag) Type() string   { return typeWord(f.kind) }
 func (f *settingFlag) Set(text string) error {
 	f.into[f.path] = text
 	return nil

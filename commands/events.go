@@ -131,7 +131,7 @@ func (o *options) showEvent(rec *streamRecord) error {
 		return o.out.ndjson(rec)
 	}
 	if rec.Type == "gap" {
-		o.out.say("gap: %s", oneLine(rec.Reason))
+		o.out.say("gap: %s", gapText(rec.Reason))
 		return nil
 	}
 	e, err := rec.event()

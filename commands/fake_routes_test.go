@@ -249,11 +249,6 @@ func (f *fakeServer) issue(w http.ResponseWriter, r *http.Request, p object) {
 	if !ok {
 		action = strings.ReplaceAll(r.PathValue("route"), "-", "_")
 	}
-	if body["rate"] == "fast" {
-		f.fail(w, reply{status: 422, code: "validation_error", message: "rate: must be a number with /s, /m or /h",
-			details: object{"field": "rate"}})
-		return
-	}
 	if key := body["idempotency_key"]; key != nil {
 		for _, c := range f.commands {
 			if c["idempotency_key"] == key {

@@ -286,7 +286,7 @@ func (f *fakeServer) startOf(cursor string, head int) (pos int, gap string) {
 	epoch, seq, _ := strings.Cut(cursor, ".")
 	n, err := strconv.Atoi(seq)
 	if err != nil || epoch != f.epoch || n > head {
-		return 0, "the cursor belongs to another log"
+		return 0, "epoch"
 	}
 	return n, ""
 }

@@ -3,8 +3,10 @@ package commands
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +25,7 @@ type filters struct {
 }
 
 func (f *filters) addState(cmd *cobra.Command, states ...string) {
-	cmd.Flags().StringVar(&f.state, "state", "", "only this state: "+strings.Join(states, ", "))
+	cmd.Flags().Var(&oneOf{into: &f.state, words: states}, "state", "only this state: "+strings.Join(states, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -88,6 +90,29 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, usagef("--since: %q is neither a duration (15m, 2h, 7d) nor an RFC 3339 time", text)
 }
 
+// oneOf is a flag that takes one of some words, or nothing.
+type oneOf struct {
+	into  *string
+	words []string
+}
+
+func (f *oneOf) String() string {
+	if f.into == nil {
+		return ""
+	}
+	return *f.into
+}
+
+func (f *oneOf) Type() string { return "word" }
+
+func (f *oneOf) Set(text string) error {
+	if text != "" && !slices.Contains(f.words, text) {
+		return fmt.Errorf("must be one of %s", strings.Join(f.words, ", "))
+	}
+	*f.into = text
+	return nil
+}
+
 // jsonFlag is a flag whose value is JSON of one kind: '[' for a list, '{' for an object. Its tokens are passed on as given.
 type jsonFlag struct {
 	raw  json.RawMessage
@@ -105,11 +130,11 @@ func (j *jsonFlag) Type() string {
 
 func (j *jsonFlag) Set(text string) error {
 	text = strings.TrimSpace(text)
-	if !json.Valid([]byte(text)) {
-		return fmt.Errorf("not valid JSON")
-	}
-	if text[0] != j.kind {
-		return fmt.Errorf("must be a %s", j.Type())
+	if !json.Valid([]byte(text)) || text[0] != j.kind {
+		if j.kind == '[' {
+			return errors.New("must be a JSON list, such as '[1,2]'")
+		}
+		return errors.New("must be a JSON object, such as '{\"name\":1}'")
 	}
 	j.raw = json.RawMessage(text)
 	return nil

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,8 +81,14 @@ or to a remote one with --server and an API key.
   signalbox commands explain 7d2a`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:          knownSubcommand,
+	}
+	version := root.Flags().Bool("version", false, "show the version of this binary")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *version {
+			return opts.showVersion()
+		}
+		return cmd.Help()
 	}
 	root.SetIn(opts.stdio.In)
 	root.SetOut(opts.stdio.Out)
@@ -136,15 +142,13 @@ func checkUsage(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		checkUsage(sub)
 	}
+	cmd.SuggestionsMinimumDistance = 2
 	if cmd.HasSubCommands() && cmd.HasParent() {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
+			if err := knownSubcommand(cmd, args); err != nil {
+				return err
 			}
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				return usagef("unknown command %q for %q; did you mean %s?", args[0], cmd.CommandPath(), near[0])
-			}
-			return usagef("unknown command %q for %q", args[0], cmd.CommandPath())
+			return cmd.Help()
 		}
 		return
 	}
@@ -154,7 +158,7 @@ func checkUsage(cmd *cobra.Command) {
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return &usageError{err: err}
+			return &usageError{err: wordArgsError(cmd, args, err)}
 		}
 		if err := cmd.ValidateRequiredFlags(); err != nil {
 			return &usageError{err: err}
@@ -164,6 +168,37 @@ func checkUsage(cmd *cobra.Command) {
 		}
 		return nil
 	}
+}
+
+// knownSubcommand refuses an argument of a group: it was meant to be a subcommand.
+func knownSubcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("unknown command %q for %q; did you mean %s?", args[0], cmd.CommandPath(), near[0])
+	}
+	return usagef("unknown command %q for %q", args[0], cmd.CommandPath())
+}
+
+// wordArgsError says which argument is missing or too much, by the names in the command's usage line; another mistake
+// stays as it is.
+func wordArgsError(cmd *cobra.Command, args []string, err error) error {
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return err
+	}
+	path := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+	names := strings.Fields(cmd.Use)[1:]
+	switch {
+	case len(args) < len(names) && !strings.HasPrefix(names[len(args)], "["):
+		return fmt.Errorf("%s needs %s", path, names[len(args)])
+	case len(args) > len(names) && len(names) == 0:
+		return fmt.Errorf("%s takes no arguments, got %q", path, args[0])
+	case len(args) > len(names):
+		return fmt.Errorf("%s takes only %s, and %q is too much", path, strings.Join(names, " "), args[len(names)])
+	}
+	return err
 }
 
 // report tells about a failed command: text on stderr, and with --json the document on stdout that a script still expects.
@@ -232,8 +267,8 @@ func hintOf(err error) string {
 		return exit.hint
 	case errors.As(err, &unreachable):
 		return unreachable.hint
-	case errors.As(err, &api) && api.status == http.StatusUnauthorized:
-		return "give an API key with --api-key-file or SIGNALBOX_API_KEY_FILE"
+	case errors.As(err, &api) && api.hint != "":
+		return api.hint
 	case errors.As(err, &api) && api.fault.Retry > 0:
 		return "try again in " + api.fault.Retry.String()
 	}

@@ -122,7 +122,7 @@ func (o *options) askReady(cmd *cobra.Command) (readyAnswer, error) {
 	if addressErr != nil {
 		return answer, err
 	}
-	remote, remoteErr := o.newRemoteClient(address)
+	remote, remoteErr := o.newRemoteClient("addresses.json", address)
 	if remoteErr != nil {
 		return answer, remoteErr
 	}

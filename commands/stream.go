@@ -62,6 +62,8 @@ type stream struct {
 	// it reads of the server's state covers all that comes before that place.
 	opened func(ctx context.Context) error
 	notice func(format string, args ...any)
+	// reached is called once, when the server first accepted the stream; nil: nothing to do.
+	reached func()
 }
 
 // run calls handle for each record until the stream ends (follow off), handle returns an error, or ctx ends. A lost
@@ -146,10 +148,14 @@ func (s *stream) once(ctx context.Context, handle func(*streamRecord) error) (co
 		if readErr != nil {
 			return false, s.client.transportError(ctx, readErr)
 		}
-		return false, decodeError(resp, body)
+		return false, s.client.refusal(resp, body)
 	}
 	if s.cursor == "" {
 		s.cursor = resp.Header.Get(cursorHeader)
+	}
+	if s.reached != nil {
+		s.reached()
+		s.reached = nil
 	}
 	if s.opened != nil {
 		if err := s.opened(ctx); err != nil {
@@ -237,6 +243,13 @@ func (o *options) follow(ctx context.Context, s *stream, limit int, show func(*s
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	seen := 0
+	accepted := false
+	s.reached = func() {
+		accepted = true
+		if o.stdio.IsTerminal && s.follow {
+			o.out.say("waiting; Ctrl-C ends")
+		}
+	}
 	err := s.run(ctx, func(rec *streamRecord) error {
 		if err := show(rec); err != nil {
 			return err
@@ -250,13 +263,26 @@ func (o *options) follow(ctx context.Context, s *stream, limit int, show func(*s
 		}
 		return nil
 	})
-	if s.cursor != "" {
+	if s.cursor != "" && accepted { // a cursor that was refused is no place to resume from
 		o.out.say("cursor: %s", s.cursor)
 	}
 	if errors.Is(err, context.Canceled) && s.follow {
 		return nil
 	}
 	return err
+}
+
+// gapText says in a sentence why records may be missing. A newer server may know more reasons.
+func gapText(reason string) string {
+	switch reason {
+	case "epoch":
+		return "the cursor is of another database, or of this one before it was restored; going on from the oldest kept record"
+	case "ahead":
+		return "the cursor lies beyond the newest record; going on from there"
+	case "retention":
+		return "records after the cursor are no longer kept; going on with the oldest kept one"
+	}
+	return oneLine(reason)
 }
 
 // word is the event of a transition, a JSON string.

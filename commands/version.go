@@ -20,17 +20,19 @@ func newVersionCommand(opts *options) *cobra.Command {
 		Short: "Show the version of this binary",
 		Example: `  signalbox version
   signalbox version --json`,
-		RunE: func(*cobra.Command, []string) error {
-			doc := readVersion(opts.assets.Version)
-			if opts.json {
-				return opts.out.document(
-					field{"version", doc.Version}, field{"revision", doc.Revision},
-					field{"go", doc.Go}, field{"platform", doc.Platform})
-			}
-			opts.out.text("signalbox %s (%s, %s)", doc.Version, doc.Go, doc.Platform)
-			return nil
-		},
+		RunE: func(*cobra.Command, []string) error { return opts.showVersion() },
 	}
+}
+
+func (o *options) showVersion() error {
+	doc := readVersion(o.assets.Version)
+	if o.json {
+		return o.out.document(
+			field{"version", doc.Version}, field{"revision", doc.Revision},
+			field{"go", doc.Go}, field{"platform", doc.Platform})
+	}
+	o.out.text("signalbox %s (%s, %s)", doc.Version, doc.Go, doc.Platform)
+	return nil
 }
 
 // readVersion takes the stamped version, else what the Go tool recorded about the build.
