@@ -48,7 +48,9 @@ counts when the batch it came in was acknowledged. Then --commands commands are 
 from issue to receipt, and to the stored result, is measured.
 
 Agents are minted in the project and revoked at the end. Against a server where this key may not mint, give the
-environment files of existing agents with --agent-env instead; without an API there, use --commands 0.`,
+environment files of existing agents with --agent-env instead; without an API there, use --commands 0.
+
+The authority of --ca-file counts for the connections of the agents too, also when the API is asked over the local socket.`,
 		Example: `  signalbox bench agents --agents 50 --duration 30s
   signalbox bench agents --transport longpoll --agents 20 --batch 10 --window 50
   signalbox bench agents --server https://signalbox.example.com --api-key-file admin.key --json

@@ -302,7 +302,11 @@ func (c *client) send(ctx context.Context, method, path string, query url.Values
 	return resp, nil
 }
 
-const hintHTTPS = "the server may speak https there: write https:// instead of http://"
+// Next steps after trouble with TLS.
+const (
+	hintHTTPS     = "the server may speak https there: write https:// instead of http://"
+	hintAuthority = "give the authority that signed the certificate with --ca-file"
+)
 
 // refusal is the error of an answer that is none of success, with the next step that only the asking side knows.
 func (c *client) refusal(resp *http.Response, body []byte) error {
@@ -343,7 +347,7 @@ func (c *client) transportError(ctx context.Context, err error) error {
 	var authority x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &authority):
-		hint = "give the authority that signed the certificate with --ca-file"
+		hint = hintAuthority
 	case errors.Is(err, http.ErrSchemeMismatch):
 		hint = "the server speaks plain http there: write http:// instead of https://"
 	case strings.HasPrefix(c.target, "http://") && errors.Is(err, io.EOF):

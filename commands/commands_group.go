@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 
@@ -46,9 +47,13 @@ func newCommandsListCommand(opts *options) *cobra.Command {
 			if opts.json {
 				return opts.out.document(field{"items", rows}, field{"next_cursor", next})
 			}
+			names := agentNames{}
+			if len(rows) > 0 {
+				names = s.agentNames(cmd.Context())
+			}
 			table := make([][]string, 0, len(rows))
 			for _, r := range rows {
-				table = append(table, []string{r.V.ID, r.V.Action, targetText(r.V), r.V.Status, dash(text(r.V.AgentID)),
+				table = append(table, []string{r.V.ID, r.V.Action, targetText(r.V), r.V.Status, dash(names.of(text(r.V.AgentID))),
 					opts.out.when(r.V.IssuedAt), cut(text(r.V.Error), 60)})
 			}
 			return opts.out.table([]string{"ID", "ACTION", "TARGET", "STATE", "AGENT", "ISSUED", "ERROR"}, table)
@@ -113,7 +118,7 @@ func newCommandsShowCommand(opts *options) *cobra.Command {
 			if err := s.get(cmd.Context(), s.path("commands", id), nil, &c); err != nil {
 				return err
 			}
-			return opts.showCommand(c)
+			return opts.showCommand(cmd.Context(), s, c)
 		},
 	}
 }
@@ -127,14 +132,47 @@ func (o *options) resolveCommand(cmd *cobra.Command, arg string) (*scope, string
 	return s, id, err
 }
 
-func (o *options) showCommand(c record[commandRow], more ...field) error {
+// agentNames are the names of a project's agents by id.
+type agentNames map[string]string
+
+// of is the name of an agent, its id where the name is not known.
+func (n agentNames) of(id string) string {
+	if name := n[id]; name != "" {
+		return name
+	}
+	return id
+}
+
+// agentNames asks for the names. They only help to read: without them, ids are shown.
+func (s *scope) agentNames(ctx context.Context) agentNames {
+	var agents []record[agentRow]
+	names := agentNames{}
+	if s.get(ctx, s.path("agents"), url.Values{"include_revoked": {"true"}}, &agents) != nil {
+		return names
+	}
+	for _, a := range agents {
+		names[a.V.ID] = a.V.Name
+	}
+	return names
+}
+
+// agentText is the name and the id of an agent.
+func (s *scope) agentText(ctx context.Context, id string) string {
+	var a record[agentRow]
+	if id == "" || s.get(ctx, s.path("agents", id), nil, &a) != nil || a.V.Name == "" {
+		return id
+	}
+	return a.V.Name + " (" + id + ")"
+}
+
+func (o *options) showCommand(ctx context.Context, s *scope, c record[commandRow], more ...field) error {
 	if o.json {
 		return o.out.document(append([]field{{"command", c}}, more...)...)
 	}
 	v := c.V
 	return o.out.facts(
 		[2]string{"id", v.ID}, [2]string{"action", v.Action}, [2]string{"target", targetText(v)},
-		[2]string{"state", v.Status}, [2]string{"agent", text(v.AgentID)}, [2]string{"issued by", text(v.IssuedBy)},
+		[2]string{"state", v.Status}, [2]string{"agent", s.agentText(ctx, text(v.AgentID))}, [2]string{"issued by", text(v.IssuedBy)},
 		[2]string{"issued", o.out.when(v.IssuedAt)}, [2]string{"dispatched", o.out.when(v.DispatchedAt)},
 		[2]string{"completed", o.out.when(v.CompletedAt)}, [2]string{"times out", timeoutText(o, v)},
 		[2]string{"payload", string(v.Payload)}, [2]string{"result", jsonText(v.Result)}, [2]string{"error", text(v.Error)})
@@ -177,7 +215,7 @@ only settles the record, and a result that comes later changes nothing. Exit cod
 			if err := s.post(cmd.Context(), s.path("commands", id, "cancel"), nil, &c); err != nil {
 				return err
 			}
-			return opts.showCommand(c)
+			return opts.showCommand(cmd.Context(), s, c)
 		},
 	}
 	confirm.add(cmd)

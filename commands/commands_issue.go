@@ -149,9 +149,9 @@ func (o *options) issue(ctx context.Context, req issueRequest, f issueFlags) err
 		return o.waitFor(ctx, s, c, f.timeout)
 	}
 	if !offline {
-		return o.showCommand(c)
+		return o.showCommand(ctx, s, c)
 	}
-	if err := o.showCommand(c, field{"agent_offline", true}); err != nil {
+	if err := o.showCommand(ctx, s, c, field{"agent_offline", true}); err != nil {
 		return err
 	}
 	exit := exitf(ExitDegraded, "the agent is offline: command %s stays pending", c.V.ID)
@@ -203,7 +203,7 @@ func (o *options) waitFor(ctx context.Context, s *scope, c record[commandRow], t
 			return exitf(ExitFailed, "stopped waiting; command %s goes on", c.V.ID)
 		}
 	}
-	if err := o.showCommand(c, field{"timed_out", !c.V.terminal()}); err != nil {
+	if err := o.showCommand(ctx, s, c, field{"timed_out", !c.V.terminal()}); err != nil {
 		return err
 	}
 	return outcome(c.V, timeout)

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -261,6 +262,7 @@ func hintOf(err error) string {
 		unreachable *unreachableError
 		exit        *exitError
 		api         *apiError
+		authority   x509.UnknownAuthorityError
 	)
 	switch {
 	case errors.As(err, &exit):
@@ -271,6 +273,8 @@ func hintOf(err error) string {
 		return api.hint
 	case errors.As(err, &api) && api.fault.Retry > 0:
 		return "try again in " + api.fault.Retry.String()
+	case errors.As(err, &authority):
+		return hintAuthority
 	}
 	return ""
 }
