@@ -73,7 +73,7 @@ with the rows that belong to no project.`,
 }
 
 // auditRoute is the project's route when a project was named, else the global one.
-func (o *options) auditRoute(cmd *cobra.Command) (*client, string, error) {
+func (o *options) auditRoute(cmd *cobra.Command) (getter, string, error) {
 	if o.project == "" && o.stdio.env("SIGNALBOX_PROJECT") == "" {
 		c, err := o.newClient()
 		return c, "/audit", err
@@ -82,7 +82,7 @@ func (o *options) auditRoute(cmd *cobra.Command) (*client, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return s.client, s.path("audit"), nil
+	return s, s.path("audit"), nil
 }
 
 // verifyPatience is the default wait for a verdict: the server reads every row.

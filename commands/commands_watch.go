@@ -27,7 +27,7 @@ func (f *streamFlags) stream(s *scope, path string) (*stream, error) {
 	if cursor == "" && !f.follow {
 		cursor = "0"
 	}
-	return &stream{client: s.client, path: path, cursor: cursor, follow: f.follow}, nil
+	return &stream{client: s.client, path: path, cursor: cursor, follow: f.follow, explain: s.blameProject}, nil
 }
 
 const streamLong = `

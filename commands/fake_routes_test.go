@@ -36,7 +36,19 @@ func (f *fakeServer) routes() {
 	f.serverRoutes(locked)
 	f.projectRoutes(locked, inProject)
 	f.commandRoutes(inProject)
-	handle("GET /projects/{slug}/commands/stream", func(w http.ResponseWriter, r *http.Request) {
+	stream := func(path string, h func(http.ResponseWriter, *http.Request)) {
+		handle("GET /projects/{slug}"+path, func(w http.ResponseWriter, r *http.Request) {
+			f.mu.Lock()
+			missing := find(f.projects, "slug", r.PathValue("slug")) == nil
+			f.mu.Unlock()
+			if missing {
+				f.notFound(w, "project")
+				return
+			}
+			h(w, r)
+		})
+	}
+	stream("/commands/stream", func(w http.ResponseWriter, r *http.Request) {
 		started := func() { f.finishOnWatch(r.URL.Query().Get("command_id")) }
 		f.stream(w, r, started, func() []object { return f.transitions }, func(rec object) bool {
 			c := rec["command"].(object)
@@ -44,7 +56,7 @@ func (f *fakeServer) routes() {
 			return (id == "" || c["id"] == id) && matches(rec, r, map[string]string{"status": "status"})
 		})
 	})
-	handle("GET /projects/{slug}/events/stream", func(w http.ResponseWriter, r *http.Request) {
+	stream("/events/stream", func(w http.ResponseWriter, r *http.Request) {
 		f.stream(w, r, func() {}, func() []object {
 			recs := []object{}
 			for _, e := range f.events {

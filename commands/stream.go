@@ -64,6 +64,8 @@ type stream struct {
 	notice func(format string, args ...any)
 	// reached is called once, when the server first accepted the stream; nil: nothing to do.
 	reached func()
+	// explain may put a refusal of the stream in clearer words; nil: it stands as it is.
+	explain func(ctx context.Context, err error) error
 }
 
 // run calls handle for each record until the stream ends (follow off), handle returns an error, or ctx ends. A lost
@@ -148,7 +150,11 @@ func (s *stream) once(ctx context.Context, handle func(*streamRecord) error) (co
 		if readErr != nil {
 			return false, s.client.transportError(ctx, readErr)
 		}
-		return false, s.client.refusal(resp, body)
+		err = s.client.refusal(resp, body)
+		if s.explain != nil {
+			err = s.explain(ctx, err)
+		}
+		return false, err
 	}
 	if s.cursor == "" {
 		s.cursor = resp.Header.Get(cursorHeader)
