@@ -71,6 +71,7 @@ type Appliance struct {
 	router    *agent.Router
 	records   *agent.Records
 	commands  *agent.Commands
+	upkeep    upkeep
 
 	sessions  *session.Group
 	websocket *agentconn.WebSocket
@@ -89,6 +90,13 @@ type Appliance struct {
 	effect *config.Config // what is in effect, under reload
 	once   sync.Once
 	closed error
+}
+
+// upkeep are the parts that retention works through: the same rows, by the store's lane of maintenance.
+type upkeep struct {
+	records  *agent.Records
+	commands *agent.Commands
+	audit    audit.Store
 }
 
 // New builds everything and binds the listeners, but serves nothing yet: a port in use, a broken database or a secret

@@ -46,8 +46,14 @@ func (a *Appliance) buildDomain(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.records, err = agent.NewRecords(store.Bind[agent.RecordsTx, agent.RecordsReadTx](a.db),
-		agent.RecordsOptions{RetentionDays: g.EventRetentionDays, Clock: a.clock})
+	records := agent.RecordsOptions{RetentionDays: g.EventRetentionDays, Clock: a.clock}
+	if a.records, err = agent.NewRecords(store.Bind[agent.RecordsTx, agent.RecordsReadTx](a.db), records); err != nil {
+		return err
+	}
+	a.upkeep.audit = store.BindUpkeep[audit.PruneTx, audit.ReadTx](a.db)
+	a.upkeep.commands = agent.NewCommands(store.BindUpkeep[agent.CommandTx, agent.CommandReadTx](a.db), presence{a}, a.auditLog,
+		a.hub, agent.CommandOptions{Clock: a.clock})
+	a.upkeep.records, err = agent.NewRecords(store.BindUpkeep[agent.RecordsTx, agent.RecordsReadTx](a.db), records)
 	return err
 }
 

@@ -108,7 +108,7 @@ func (a *Appliance) startWorkers() {
 const retentionEvery = time.Hour
 
 // auditPruneRows is what one transaction of audit retention removes at most.
-const auditPruneRows = 500
+const auditPruneRows = 100
 
 func (a *Appliance) workers() []worker {
 	g := a.cfg.Agent
@@ -119,10 +119,10 @@ func (a *Appliance) workers() []worker {
 		{"agent hygiene", g.HygieneSweep.Std(), a.hygiene},
 		{"event retention", retentionEvery, a.pruneRecords},
 		{"command retention", retentionEvery, func(ctx context.Context) (int, error) {
-			return a.commands.PruneCommands(ctx, a.daysAgo(g.EventRetentionDays))
+			return a.upkeep.commands.PruneCommands(ctx, a.daysAgo(g.EventRetentionDays))
 		}},
 		{"audit retention", retentionEvery, func(ctx context.Context) (int, error) {
-			n, err := a.auditLog.Prune(ctx, a.auditDB, a.daysAgo(g.AuditRetentionDays), auditPruneRows)
+			n, err := a.auditLog.Prune(ctx, a.upkeep.audit, a.daysAgo(g.AuditRetentionDays), auditPruneRows)
 			return int(n), err
 		}},
 	}

@@ -60,16 +60,17 @@ func fileSize(path string) (int64, error) {
 func (a *Appliance) pruneRecords(ctx context.Context) (int, error) {
 	total := 0
 	for _, prune := range []func(context.Context) (int, bool, error){
-		a.records.PruneEvents, a.records.PruneTasks, a.records.PruneAgentStatus} {
+		a.upkeep.records.PruneEvents, a.upkeep.records.PruneTasks, a.upkeep.records.PruneAgentStatus} {
 		for more := true; more; {
 			var n int
 			var err error
+			begun := a.clock.Now()
 			if n, more, err = prune(ctx); err != nil {
 				return total, err
 			}
 			total += n
 			if more {
-				if err := a.breathe(ctx); err != nil {
+				if err := a.breathe(ctx, a.clock.Now().Sub(begun)); err != nil {
 					return total, nil
 				}
 			}
@@ -78,11 +79,15 @@ func (a *Appliance) pruneRecords(ctx context.Context) (int, error) {
 	return total, nil
 }
 
-// pruneGap is the pause between two slices of retention: the writer is somebody else's nine tenths of the time.
-const pruneGap = 20 * time.Millisecond
+// pruneShare and minPruneGap make the pause between two slices of retention: as long as it takes for the slice to have
+// been a tenth of the time.
+const (
+	pruneShare  = 9
+	minPruneGap = 10 * time.Millisecond
+)
 
-func (a *Appliance) breathe(ctx context.Context) error {
-	t := a.clock.NewTimer(pruneGap)
+func (a *Appliance) breathe(ctx context.Context, slice time.Duration) error {
+	t := a.clock.NewTimer(max(pruneShare*slice, minPruneGap))
 	defer t.Stop()
 	select {
 	case <-t.C():

@@ -115,6 +115,9 @@ func validationDetail(msg string, details map[string]any) (any, map[string]any) 
 		}
 		return items, rest
 	}
+	if _, ok := details["error"]; ok { // an admission refusal: the object is the detail (agent protocol E.5)
+		return details, details
+	}
 	item := ValidationItem{Type: "value_error", Loc: []any{"body"}, Msg: msg}
 	if field, ok := details["field"].(string); ok {
 		item.Loc = append(item.Loc, field)

@@ -24,7 +24,7 @@ const (
 	maxListed = 5000
 	// pruneSlice is how many rows retention looks at or removes in one transaction: a commit of others waits no longer
 	// than for that.
-	pruneSlice = 500
+	pruneSlice = 100
 )
 
 // EventFilter narrows a list or stream of events. Zero fields do not filter.

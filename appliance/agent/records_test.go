@@ -320,9 +320,9 @@ func TestRetention(t *testing.T) {
 	}
 	g.clock.Advance(time.Hour)
 	g.one(batch(t, event("task.started", "o7", 10*24*time.Hour, `{}`), event("task.sent", "young", 10*24*time.Hour, `{}`)))
-	g.want("tasks with events stay", fmt.Sprint(steps(g.records.PruneTasks)), "[0 0]")
-	g.want("events", fmt.Sprint(steps(g.records.PruneEvents)), "[500 101]")
-	g.want("tasks", fmt.Sprint(steps(g.records.PruneTasks)), "[499 100]")
+	g.want("tasks with events stay", fmt.Sprint(steps(g.records.PruneTasks)), "[0 0 0 0 0 0 0]")
+	g.want("events", fmt.Sprint(steps(g.records.PruneEvents)), "[100 100 100 100 100 100 1]")
+	g.want("tasks", fmt.Sprint(steps(g.records.PruneTasks)), "[99 100 100 100 100 100 0]")
 	g.want("left", counts(), "2 2 1 1 1 1")
 	g.clock.Advance(21 * 24 * time.Hour)
 	g.want("status", fmt.Sprint(steps(g.records.PruneAgentStatus)), "[3]")

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -57,7 +56,9 @@ type resultFrame struct {
 	err     *string
 }
 
-// parseResult checks a command_result payload (agent protocol D.3). Invalid names the field and the rule.
+// parseResult reads a command_result payload (agent protocol D.3). The status must be known; a result or error that is not
+// what it should be reads as null, and a longer error is cut: the agent sends its result once, and what it says must not be
+// lost over a detail (agent protocol C.7).
 func parseResult(payload rawjson.Value) (r resultFrame, err error) {
 	status := payload.Get("status")
 	switch {
@@ -67,14 +68,11 @@ func parseResult(payload rawjson.Value) (r resultFrame, err error) {
 	default:
 		return r, fault.Field("status", "must be success or failed")
 	}
-	if r.result = payload.Get("result"); !r.result.IsAbsent() && r.result.Kind() != rawjson.Object {
-		return r, fault.Field("result", "must be an object or null")
+	if v := payload.Get("result"); v.Kind() == rawjson.Object {
+		r.result = v
 	}
-	if e := payload.Get("error"); !e.IsAbsent() {
-		text, ok := e.Str()
-		if !ok || utf8.RuneCountInString(text) > maxResultError {
-			return r, fault.Field("error", "must be a string of at most %d characters or null", maxResultError)
-		}
+	if text, ok := payload.Get("error").Str(); ok {
+		text = cutRunes(text, maxResultError)
 		r.err = &text
 	}
 	return r, nil

@@ -11,7 +11,7 @@ import (
 // Slices of the sweep and of retention: what one transaction ends or looks at.
 const (
 	sweepSlice = 200
-	pruneScan  = 200
+	pruneScan  = 100
 )
 
 // SweepTimeouts ends every open command whose deadline has passed and returns how many (agent protocol E.3). It works

@@ -71,7 +71,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/projects/one/commands/cancel-task", `{"agent_id":"x","engine":"celery","task_id":"t"}`, 422, "body agent_id"},
 		{"POST", "/projects/one/commands/cancel-task", `{"agent_id":"` + uuid.NewString() + `","engine":"celery","task_id":"t"}`, 404, ""},
 		{"POST", "/projects/one/commands/cancel-task", `{` + ag + `,"task_id":"t"}`, 422, "body engine"},
-		{"POST", "/projects/one/commands/cancel-task", `{` + ag + `,"engine":"rq","task_id":"t"}`, 422, "body"},
+		{"POST", "/projects/one/commands/cancel-task", `{` + ag + `,"engine":"rq","task_id":"t"}`, 422, "admission"},
 		{"POST", "/projects/one/commands/cancel-task", `{` + ag + `,"engine":"celery","task_id":""}`, 422, "body task_id"},
 		{"POST", "/projects/one/commands/cancel-task", `{` + ag + `,"engine":"celery","task_id":"t","idempotency_key":""}`, 422, "body idempotency_key"},
 		{"POST", "/projects/one/commands/retry-task", `{` + ag + `,"engine":"celery","task_id":"t","override_args":[]}`, 422, "body override_args"},
@@ -134,8 +134,23 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// checkDetail holds a 422 to the field it must name; "admission" is the object that a refused command gets instead (agent
+// protocol E.5).
 func checkDetail(t *testing.T, name, text string, loc []string) {
 	t.Helper()
+	if len(loc) == 1 && loc[0] == "admission" {
+		var env struct {
+			Detail struct {
+				Error, Engine, Action string
+				AgentID               string `json:"agent_id"`
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &env); err != nil || env.Detail.Error == "" || env.Detail.Engine == "" ||
+			env.Detail.Action == "" || env.Detail.AgentID == "" {
+			t.Errorf("%s: %v: %s", name, err, text)
+		}
+		return
+	}
 	var env struct {
 		Error   string
 		Message string
