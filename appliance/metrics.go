@@ -99,6 +99,13 @@ func newMetrics(reg prometheus.Registerer, a *Appliance) (*metrics, error) {
 			n, err := a.commands.Counts(ctx)
 			return float64(n.Dispatched), err
 		}),
+		scraped("signalbox_command_oldest_unacked_seconds", "Age of the oldest hand-over that no agent has acknowledged; 0 without one.", func(ctx context.Context) (float64, error) {
+			n, err := a.commands.Counts(ctx)
+			if err != nil || n.OldestUnacked.IsZero() {
+				return 0, err
+			}
+			return a.clock.Now().Sub(n.OldestUnacked).Seconds(), nil
+		}),
 	}
 	var errs []error
 	for _, c := range all {

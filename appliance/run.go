@@ -52,6 +52,7 @@ func (a *Appliance) shutdown(served <-chan error) error {
 	}
 	<-served
 	errs = append(errs, a.Close())
+	a.log.Info().Dur("up_ms", a.clock.Now().Sub(a.start)).Msg("stopped")
 	return errors.Join(errs...)
 }
 

@@ -49,6 +49,11 @@ func TestKillLoop(t *testing.T) {
 	var restarts []time.Duration
 	for n := range kills {
 		p.kill(time.Duration(rand.Int64N(int64(250 * time.Millisecond))))
+		if n%5 == 4 { // and once in a while before it is ready
+			p.launch()
+			p.kill(time.Duration(rand.Int64N(int64(80 * time.Millisecond))))
+			p.forgetReady()
+		}
 		restarts = append(restarts, p.start())
 		if (n+1)%50 == 0 {
 			t.Logf("%d kills: %s", n+1, led)

@@ -84,18 +84,43 @@ func buildBinary(t testing.TB) string {
 // start starts the binary and returns the time from exec to ready.
 func (p *process) start() time.Duration {
 	p.t.Helper()
+	begun := p.launch()
+	p.awaitReady()
+	took := time.Since(begun)
+	p.locate()
+	return took
+}
+
+// launch starts the binary and does not wait for it.
+func (p *process) launch() (begun time.Time) {
+	p.t.Helper()
 	cmd := exec.Command(p.binary, append([]string{"serve", "--data-dir", p.dir, "--listen", p.listen}, p.args...)...)
 	cmd.Env = append([]string{"NOTIFY_SOCKET=" + filepath.Join(p.dir, "notify"), "PATH=" + os.Getenv("PATH")}, p.env...)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
-	begun := time.Now()
+	begun = time.Now()
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
 	p.mu.Lock()
 	p.cmd = cmd
 	p.mu.Unlock()
-	p.awaitReady()
-	took := time.Since(begun)
+	return begun
+}
+
+// forgetReady drops what a process that was killed has said of its readiness.
+func (p *process) forgetReady() {
+	buf := make([]byte, 512)
+	for {
+		_ = p.notify.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := p.notify.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+// locate reads where the binary listens.
+func (p *process) locate() {
+	p.t.Helper()
 	var addresses map[string]string
 	content, err := os.ReadFile(filepath.Join(p.dir, "addresses.json"))
 	if err == nil {
@@ -108,7 +133,6 @@ func (p *process) start() time.Duration {
 	p.mu.Lock()
 	p.up, p.url = true, p.scheme+"://"+p.listen
 	p.mu.Unlock()
-	return took
 }
 
 // baseURL is where clients find the process; it does not change between starts.

@@ -74,3 +74,22 @@ func (tx *Tx) PeerWorkerSeen(agentNo int64, workerID string) error {
 	_, err := tx.Exec(sqlPeerWorkerSeen, tx.now.UnixMicro(), agentNo, workerID)
 	return err
 }
+
+// AgentLosses returns what the agent says it lost, the most recently changed first.
+func (r *reader) AgentLosses(agentNo int64, limit int) ([]agent.AgentLoss, error) {
+	rows, err := r.Query(`SELECT buffer_id, runtime_id, first_at, updated_at, payload FROM telemetry_losses WHERE agent_no = ?
+		ORDER BY updated_at DESC LIMIT ?`, agentNo, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []agent.AgentLoss
+	for rows.Next() {
+		var l agent.AgentLoss
+		if err := rows.Scan(&l.BufferID, &l.RuntimeID, &l.FirstAt, &l.UpdatedAt, &l.Payload); err != nil {
+			return nil, err
+		}
+		out = append(out, l)
+	}
+	return out, rows.Err()
+}

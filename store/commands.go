@@ -147,8 +147,9 @@ func (r *reader) CommandsWithPrefix(projectNo int64, from, to uuid.UUID, limit i
 
 // CommandCounts counts the open commands.
 func (r *reader) CommandCounts() (n agent.CommandCounts, err error) {
-	err = r.QueryRow(`SELECT count(*) FILTER (WHERE status = 'pending'), count(*) FILTER (WHERE status = 'dispatched')
-		FROM commands WHERE `+openCommands).Scan(&n.Pending, &n.Dispatched)
+	err = r.QueryRow(`SELECT count(*) FILTER (WHERE status = 'pending'), count(*) FILTER (WHERE status = 'dispatched'),
+		min(dispatched_at) FILTER (WHERE status = 'dispatched' AND acked_at IS NULL)
+		FROM commands WHERE `+openCommands).Scan(&n.Pending, &n.Dispatched, &n.OldestUnacked)
 	return n, err
 }
 

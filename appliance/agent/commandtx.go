@@ -87,7 +87,12 @@ type DeliverableRow struct {
 }
 
 // CommandCounts are the open commands of all projects.
-type CommandCounts struct{ Pending, Dispatched int64 }
+type CommandCounts struct {
+	Pending, Dispatched int64
+	// OldestUnacked is when the oldest command that is handed over and not acknowledged was handed over; the zero time when
+	// there is none.
+	OldestUnacked time.Time
+}
 
 // CommandReadTx is what Commands reads. Single-row methods fail with NotFound when there is no row.
 type CommandReadTx interface {

@@ -46,6 +46,8 @@ type DirectoryReadTx interface {
 	AgentSlots(projectNo, agentNo int64, limit int) ([]AgentWorker, error)
 	// AgentSamples returns the newest status samples of the agent, newest first.
 	AgentSamples(agentNo int64, limit int) ([]AgentSample, error)
+	// AgentLosses returns what the agent says it lost, the most recently changed first.
+	AgentLosses(agentNo int64, limit int) ([]AgentLoss, error)
 	// SilentAgents returns how many online agents were last heard before the time, counting no further than limit.
 	SilentAgents(before time.Time, limit int) (int, error)
 	// StaleAgents returns live agents that have been offline since before the time, at most limit.
@@ -111,6 +113,13 @@ type AgentAccess struct {
 
 // AgentCounts counts live agents of all projects.
 type AgentCounts struct{ Online, Total int }
+
+// AgentLoss is what an agent says it lost of one buffer and run (agent protocol D.3).
+type AgentLoss struct {
+	BufferID, RuntimeID string
+	FirstAt, UpdatedAt  time.Time
+	Payload             []byte // JSON object of the figures
+}
 
 // AgentSample is one stored agent_status frame (agent protocol D.3).
 type AgentSample struct {

@@ -179,3 +179,20 @@ func (d *Directory) AgentHealth(ctx context.Context, projectNo int64, id uuid.UU
 	})
 	return out, err
 }
+
+// maxLosses bounds AgentLosses: an agent has a buffer a process, and each run of it figures of its own.
+const maxLosses = 100
+
+// AgentLosses returns what the agent says it lost, the most recently changed first.
+func (d *Directory) AgentLosses(ctx context.Context, projectNo int64, id uuid.UUID) ([]AgentLoss, error) {
+	var out []AgentLoss
+	err := d.st.View(ctx, func(tx DirectoryReadTx) error {
+		a, err := tx.AgentByID(projectNo, id)
+		if err != nil {
+			return named(err, "agent")
+		}
+		out, err = tx.AgentLosses(a.No, maxLosses)
+		return err
+	})
+	return out, err
+}

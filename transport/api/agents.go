@@ -131,6 +131,21 @@ type agentDetail struct {
 	Sessions        []sessionPublic `json:"sessions"`
 	Workers         []slotPublic    `json:"workers"`
 	RuntimeFeatures []string        `json:"runtime_features"`
+	TelemetryLoss   []lossPublic    `json:"telemetry_loss"`
+}
+
+// lossPublic is what an agent says it lost of one buffer and run.
+type lossPublic struct {
+	BufferID  string          `json:"buffer_id"`
+	RuntimeID string          `json:"runtime_id"`
+	FirstAt   stamp           `json:"first_at"`
+	UpdatedAt stamp           `json:"updated_at"`
+	Figures   json.RawMessage `json:"figures"`
+}
+
+func showLoss(l *agent.AgentLoss) lossPublic {
+	return lossPublic{BufferID: l.BufferID, RuntimeID: l.RuntimeID, FirstAt: stamp(l.FirstAt), UpdatedAt: stamp(l.UpdatedAt),
+		Figures: l.Payload}
 }
 
 type sessionPublic struct {
@@ -189,9 +204,13 @@ func (a *API) getAgent(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
+	losses, err := a.Directory.AgentLosses(c.Context(), c.project.No, id)
+	if err != nil {
+		return err
+	}
 	sessions := a.Presence.Sessions(id)
 	return reply(w, c, http.StatusOK, agentDetail{agentPublic: a.showAgent(&g), Sessions: each(sessions, showSession),
-		Workers: each(slots, showSlot), RuntimeFeatures: texts(g.RuntimeFeatures)})
+		Workers: each(slots, showSlot), RuntimeFeatures: texts(g.RuntimeFeatures), TelemetryLoss: each(losses, showLoss)})
 }
 
 // samplePublic is one agent_status frame (agent protocol D.3).

@@ -30,6 +30,7 @@ type Directory interface {
 	RevokeAgent(ctx context.Context, who agent.Principal, slug string, id uuid.UUID) error
 	AgentSecret(ctx context.Context, who agent.Principal, slug string, id uuid.UUID) (secret.Text, error)
 	AgentHealth(ctx context.Context, projectNo int64, id uuid.UUID) ([]agent.AgentSample, error)
+	AgentLosses(ctx context.Context, projectNo int64, id uuid.UUID) ([]agent.AgentLoss, error)
 	AgentWorkers(ctx context.Context, projectNo int64, id uuid.UUID) ([]agent.AgentWorker, error)
 	CountAgents(ctx context.Context) (agent.AgentCounts, error)
 	ResolveAgents(ctx context.Context, projectNo int64, text string) ([]uuid.UUID, error)
