@@ -25,7 +25,7 @@ func newAgentsMintCommand(opts *options) *cobra.Command {
 		Long: `Create an agent and print its environment: as lines to paste into a shell, or with --format env as NAME=VALUE lines for
 the EnvironmentFile of a unit or the env file of a container.
 
-The token and the HMAC secret are shown this once. With --out they go to a new file that only its owner can read, and not
+The token is shown this once; the HMAC secret can be shown again with "agents secret". With --out they go to a new file that only its owner can read, and not
 to the terminal. The address is the one given with --brain-url, else the server's own.`,
 		Example: `  signalbox agents mint web-1
   signalbox agents mint web-1 --brain-url https://signalbox.example.com --format env --out web-1.env
@@ -179,7 +179,7 @@ func writeEnvironment(w io.Writer, format string, env envList) error {
 }
 
 func (o *options) adviseMinted(name, brainURL string) {
-	o.out.say("agent %s minted; the token and the secret are not shown again", oneLine(name))
+	o.out.say("agent %s minted; the token is not shown again", oneLine(name))
 	if brainURL == "" {
 		o.out.say("set Z4J_BRAIN_URL to the address the agent reaches this server at")
 	} else if strings.HasPrefix(brainURL, "http://") {

@@ -105,11 +105,19 @@ func newEventsTailCommand(opts *options) *cobra.Command {
 		Long:  "Follow events as they are stored." + streamLong,
 		Example: `  signalbox events tail
   signalbox events tail --kind task.failed --json
+  signalbox events tail --since 15m
   signalbox events tail --cursor 1f2e3d4c.812 --follow=false --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := opts.newScope(cmd.Context())
 			if err != nil {
 				return err
+			}
+			since, err := f.sinceTime(opts.now())
+			if err != nil {
+				return err
+			}
+			if since != "" && w.cursor == "" {
+				w.cursor = "0" // what happened since then is in the log already
 			}
 			st, err := w.stream(s, s.path("events", "stream"))
 			if err != nil {
@@ -118,11 +126,13 @@ func newEventsTailCommand(opts *options) *cobra.Command {
 			if st.query, err = f.query(cmd, s); err != nil {
 				return err
 			}
+			setNonEmpty(st.query, "since", since)
 			return opts.follow(cmd.Context(), st, w.limit, opts.showEvent)
 		},
 	}
 	w.add(cmd)
 	f.add(cmd, opts)
+	f.addSince(cmd)
 	return cmd
 }
 

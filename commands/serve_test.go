@@ -113,6 +113,15 @@ func TestCommandReachesAConnectedAgentAndItsResultIsShown(t *testing.T) {
 	if tail.Event.Kind != "task.received" {
 		t.Errorf("tail shows %+v", tail)
 	}
+	tail.Event.Kind = ""
+	runJSON(t, r, ExitOK, &tail, "events", "tail", "--follow=false", "--since", "1h")
+	if tail.Event.Kind != "task.received" {
+		t.Errorf("tail of the last hour shows %+v", tail)
+	}
+	opts, out, talk := r.options("", false)
+	if got := opts.execute(t.Context(), []string{"events", "tail", "--follow=false", "--json", "--since", time.Now().Add(time.Hour).Format(time.RFC3339)}); got != ExitOK || out.Len() > 0 {
+		t.Errorf("tail of the future: exit code %d: %s%s", got, out, talk)
+	}
 	var shown struct {
 		Task struct {
 			Name  string `json:"name"`

@@ -119,7 +119,7 @@ func agentRoutes() []route {
 		{method: "GET", path: "/projects/{slug}/agents", resource: "agents", role: agent.Viewer, handle: (*API).listAgents,
 			doc: doc{group: groupAgents, query: "`include_revoked=true`", answer: "200 array of Agent"}},
 		{method: "POST", path: "/projects/{slug}/agents", resource: "agents", write: true, role: agent.Admin, handle: (*API).mintAgent,
-			doc: doc{group: groupAgents, body: "`name`", answer: "201 `{agent, token, hmac_secret}`; both secrets are shown this once; 409 for a taken name"}},
+			doc: doc{group: groupAgents, body: "`name`", answer: "201 `{agent, token, hmac_secret}`; the token is shown this once; 409 for a taken name"}},
 		{method: "GET", path: "/projects/{slug}/agents/{id}", resource: "agents", role: agent.Viewer, handle: (*API).getAgent,
 			doc: doc{group: groupAgents, answer: "200 Agent and `sessions` (live), `workers` (AgentWorker), `runtime_features`, `telemetry_loss` (what it says it lost: `buffer_id`, `runtime_id`, `first_at`, `updated_at`, `figures`)"}},
 		{method: "DELETE", path: "/projects/{slug}/agents/{id}", resource: "agents", write: true, role: agent.Admin, handle: (*API).revokeAgent,
