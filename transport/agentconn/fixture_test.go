@@ -91,6 +91,11 @@ func (o *oneAgent) Dispatch(_ context.Context, _ agent.Peer, frames []agent.Fram
 	if o.dispatch != nil {
 		return o.dispatch(frames)
 	}
+	return durable(frames)
+}
+
+// durable is the outcome of frames that were stored.
+func durable(frames []agent.Frame) []agent.Outcome {
 	out := make([]agent.Outcome, len(frames))
 	for i := range out {
 		out[i].Verdict = agent.Durable

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,7 +133,13 @@ func TestUpgradeRequired(t *testing.T) {
 // A handler that crashes costs its session over WebSocket, and counts as a rejection over long-poll (agent protocol F.5).
 func TestHandlerCrash(t *testing.T) {
 	o := newOneAgent(now)
-	o.dispatch = func([]agent.Frame) []agent.Outcome { panic("crash") }
+	var calm atomic.Bool
+	o.dispatch = func(frames []agent.Frame) []agent.Outcome {
+		if !calm.Load() {
+			panic("crash")
+		}
+		return durable(frames)
+	}
 	cfg := o.serve(t)
 	ws := connect(t, cfg)
 	if err := ws.SendJSON(wire.TypeEventBatch, "ev_1", `{"events":[]}`); err != nil {
@@ -152,7 +159,7 @@ func TestHandlerCrash(t *testing.T) {
 	if err != nil || up.Rejected != 2 || up.Accepted != 0 || up.ErrorCode != nil {
 		t.Errorf("upload: %+v, %v", up, err)
 	}
-	o.dispatch = nil
+	calm.Store(true)
 	if up, err = lp.Upload(t.Context(), frame); err != nil || up.Accepted != 1 {
 		t.Errorf("afterwards: %+v, %v", up, err)
 	}
