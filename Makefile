@@ -13,6 +13,7 @@ RACE := $(if $(shell command -v $${CC:-cc} 2>/dev/null),-race,)
 
 # Lengths of the long loops. The defaults are CI's; docs/operations.md gives the long forms.
 KILLS      ?= 200
+SOAK       ?= 1h
 FUZZTIME   ?= 5s
 FUZZ_CASES ?= 20000
 OUTAGE     ?= 60s
@@ -20,7 +21,7 @@ BENCHTIME  ?= 1s
 
 SOURCES := $(shell find . -name '*.go' -not -path './bin/*') go.mod go.sum schema.sql config.example.toml
 
-.PHONY: all build cross run test check fmt vet lint tidy imports fuzz kill bench interop vuln clean
+.PHONY: all build cross run test check fmt vet lint tidy imports fuzz kill soak bench interop vuln clean
 all: build
 
 ## build: the binary for this machine in bin/, and static ones for linux/amd64, arm64 and armv7 in dist/
@@ -66,6 +67,10 @@ tidy:
 ## kill: kill -9 the real binary KILLS times under load and compare it with the clients' ledgers
 kill:
 	SIGNALBOX_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -run '^TestKillLoop' ./commands/
+
+## soak: the real binary under steady load for SOAK
+soak:
+	SIGNALBOX_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -run '^TestSoak' -v ./commands/
 
 ## fuzz: every fuzz target for FUZZTIME
 fuzz:

@@ -30,7 +30,7 @@ type usage struct {
 // clockTick is the unit of the CPU times in /proc; it is 100 Hz on every Linux that Go runs on.
 const clockTick = 10 * time.Millisecond
 
-func usageOf(b *testing.B, pid int) (u usage) {
+func usageOf(b testing.TB, pid int) (u usage) {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

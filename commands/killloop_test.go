@@ -65,8 +65,9 @@ func TestKillLoop(t *testing.T) {
 	p.stop()
 	slices.Sort(restarts)
 	t.Logf("%d kills, %s; restart to ready: median %v, slowest %v", kills, led, restarts[len(restarts)/2], restarts[len(restarts)-1])
-	if median := restarts[len(restarts)/2]; median > time.Second {
-		t.Errorf("restart to ready took %v in the median, want under 1 s", median)
+	// One in twenty may fall into a stall of the machine.
+	if slow := restarts[len(restarts)*19/20]; slow > time.Second {
+		t.Errorf("nineteen of twenty restarts were ready within %v, want under 1 s", slow)
 	}
 	checkLedger(t, filepath.Join(p.dir, "signalbox.db"), led)
 	p.checkOffline()

@@ -88,6 +88,11 @@ func Validation(items ...ValidationItem) *fault.Error {
 // WriteError answers the request with err: status by the table, body an Envelope, Retry-After in whole seconds when the
 // error says when to come back. Causes never leave the process; log them where the error is known.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	WriteErrorAs(w, r, ClassOf(err).Status, err)
+}
+
+// WriteErrorAs is WriteError for the places where the protocol wants another status than the table's.
+func WriteErrorAs(w http.ResponseWriter, r *http.Request, status int, err error) {
 	code := fault.CodeOf(err)
 	var fe *fault.Error
 	if errors.As(err, &fe) && fe.Retry > 0 {
@@ -101,7 +106,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	if id := RequestID(r.Context()); id != "" && code != fault.TooLarge {
 		env.RequestID = &id
 	}
-	writeEnvelope(w, ClassOf(err).Status, env)
+	writeEnvelope(w, status, env)
 }
 
 // validationDetail returns the detail array of an Invalid error, and its details without the carrier key.

@@ -3,10 +3,13 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"signalbox/appliance/agent"
+	"signalbox/appliance/fault"
+	"signalbox/transport"
 )
 
 // commandPublic is CommandPublic (agent protocol E.9).
@@ -43,11 +46,21 @@ func issueRoute(name string) func(*API, http.ResponseWriter, *call) error {
 			return err
 		}
 		req, err := agent.ParseRoute(name, text)
-		if err != nil {
-			return err
+		if err == nil {
+			err = a.issue(w, c, req)
 		}
-		return a.issue(w, c, req)
+		if badFilter(err) { // a bulk retry: agent protocol E.9
+			transport.WriteErrorAs(w, c.Request, http.StatusBadRequest, err)
+			return nil
+		}
+		return err
 	}
+}
+
+// badFilter tells whether err is about the filter of a bulk action.
+func badFilter(err error) bool {
+	field, _ := fault.Details(err)["field"].(string)
+	return fault.Is(err, fault.Invalid) && (field == "filter" || strings.HasPrefix(field, "filter."))
 }
 
 // issueAny serves every action by one body. Bulk actions count as they do on their own routes.

@@ -114,7 +114,7 @@ are UTC. Stored JSON (payloads, arguments, results) is passed on as it was recei
 **Bodies** are JSON objects. Unknown fields are ignored, except in bodies of commands and of bulk-delete, where they are
 refused.
 
-**Exports** (` + "`format=csv`" + ` or ` + "`json`" + `, with ` + "`fields=a,b,…`" + ` to choose columns) hold at most 50,000 rows, newest first. Another format is 422. In
+**Exports** (` + "`format=csv`" + `, ` + "`json`" + ` or ` + "`xlsx`" + `, with ` + "`fields=a,b,…`" + ` to choose columns) hold at most 50,000 rows, newest first. Another format is 422. In
 CSV a text that a spreadsheet would run as a formula has an apostrophe in front.
 
 **Streams** are ` + "`application/x-ndjson`" + `: one record a line. ` + "`cursor`" + ` absent starts at the head, ` + "`0`" + ` at the oldest record kept, and the

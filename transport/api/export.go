@@ -20,7 +20,7 @@ const (
 
 // exportSpec is what a request wants exported.
 type exportSpec struct {
-	format  string // csv or json
+	format  string // csv, json or xlsx
 	columns []string
 	index   []int // of the columns in the row's struct
 }
@@ -54,11 +54,11 @@ var (
 func exportForm(q *query, cols columns) *exportSpec {
 	if !q.values.Has("format") {
 		if q.values.Has("fields") {
-			q.bad("fields", "needs a format: csv or json")
+			q.bad("fields", "needs a format: csv, json or xlsx")
 		}
 		return nil
 	}
-	form := &exportSpec{format: q.oneOf("format", "csv", "json"), columns: cols.names}
+	form := &exportSpec{format: q.oneOf("format", "csv", "json", "xlsx"), columns: cols.names}
 	if q.values.Get("fields") != "" {
 		form.columns = strings.Split(q.values.Get("fields"), ",")
 	}
@@ -86,13 +86,13 @@ func (a *API) export(w http.ResponseWriter, c *call, name string, form *exportSp
 		return err
 	}
 	h := w.Header()
-	h.Set("Content-Type", map[string]string{"csv": "text/csv; charset=utf-8", "json": "application/json"}[form.format])
+	h.Set("Content-Type", exportTypes[form.format])
 	h.Set("Content-Disposition", `attachment; filename="`+name+`.`+form.format+`"`)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	out := newExportWriter(w, form)
 	for left := audit.MaxExport; len(rows) > 0; {
-		if err := out.rows(rows[:min(len(rows), left)]); err != nil {
+		if err := writeRows(out, form, rows[:min(len(rows), left)]); err != nil {
 			a.cutOff(c, err)
 		}
 		if left -= len(rows); left <= 0 || len(rows) < exportPage {
@@ -108,49 +108,83 @@ func (a *API) export(w http.ResponseWriter, c *call, name string, form *exportSp
 	return nil
 }
 
-// exportWriter writes rows in the format.
-type exportWriter struct {
-	form  *exportSpec
-	buf   *bufio.Writer
-	csv   *csv.Writer
-	begun bool
+// exportTypes are the media types of the formats.
+var exportTypes = map[string]string{
+	"csv":  "text/csv; charset=utf-8",
+	"json": "application/json",
+	"xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }
 
-func newExportWriter(w http.ResponseWriter, form *exportSpec) *exportWriter {
+// exportWriter writes rows in one format. Cells are JSON.
+type exportWriter interface {
+	row(cells []json.RawMessage) error
+	end() error
+}
+
+func newExportWriter(w http.ResponseWriter, form *exportSpec) exportWriter {
 	buf := bufio.NewWriterSize(w, exportBuffer)
-	out := &exportWriter{form: form, buf: buf, csv: csv.NewWriter(buf)}
-	if form.format == "csv" {
-		_ = out.csv.Write(form.columns) // its error stays in the writer for end
+	switch form.format {
+	case "csv":
+		return newCSVExport(buf, form.columns)
+	case "xlsx":
+		return newXLSXExport(buf, form.columns)
+	default:
+		return &jsonExport{columns: form.columns, buf: buf}
 	}
-	return out
 }
 
-func (e *exportWriter) rows(rows []any) error {
+func writeRows(out exportWriter, form *exportSpec, rows []any) error {
 	for _, row := range rows {
 		v := reflect.ValueOf(row)
-		cells := make([]json.RawMessage, len(e.form.index))
-		for i, at := range e.form.index {
+		cells := make([]json.RawMessage, len(form.index))
+		for i, at := range form.index {
 			cell, err := exportCell(v.Field(at).Interface())
 			if err != nil {
 				return err
 			}
 			cells[i] = cell
 		}
-		if err := e.row(cells); err != nil {
+		if err := out.row(cells); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *exportWriter) row(cells []json.RawMessage) error {
-	if e.form.format == "csv" {
-		record := make([]string, len(cells))
-		for i, cell := range cells {
-			record[i] = csvCell(cell)
-		}
-		return e.csv.Write(record)
+type csvExport struct {
+	buf *bufio.Writer
+	csv *csv.Writer
+}
+
+func newCSVExport(buf *bufio.Writer, columns []string) *csvExport {
+	out := &csvExport{buf: buf, csv: csv.NewWriter(buf)}
+	_ = out.csv.Write(columns) // its error stays in the writer for end
+	return out
+}
+
+func (e *csvExport) row(cells []json.RawMessage) error {
+	record := make([]string, len(cells))
+	for i, cell := range cells {
+		record[i] = csvCell(cell)
 	}
+	return e.csv.Write(record)
+}
+
+func (e *csvExport) end() error {
+	e.csv.Flush()
+	if err := e.csv.Error(); err != nil {
+		return err
+	}
+	return e.buf.Flush()
+}
+
+type jsonExport struct {
+	columns []string
+	buf     *bufio.Writer
+	begun   bool
+}
+
+func (e *jsonExport) row(cells []json.RawMessage) error {
 	sep := byte('[')
 	if e.begun {
 		sep = ','
@@ -161,21 +195,14 @@ func (e *exportWriter) row(cells []json.RawMessage) error {
 		if i == 0 {
 			_ = e.buf.WriteByte('{')
 		}
-		_, _ = e.buf.WriteString(`"` + e.form.columns[i] + `":`)
+		_, _ = e.buf.WriteString(`"` + e.columns[i] + `":`)
 		_, _ = e.buf.Write(cell)
 		sep = ','
 	}
 	return e.buf.WriteByte('}') // errors of a bufio.Writer stay
 }
 
-func (e *exportWriter) end() error {
-	if e.form.format == "csv" {
-		e.csv.Flush()
-		if err := e.csv.Error(); err != nil {
-			return err
-		}
-		return e.buf.Flush()
-	}
+func (e *jsonExport) end() error {
 	if !e.begun {
 		_ = e.buf.WriteByte('[')
 	}

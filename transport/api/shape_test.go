@@ -341,6 +341,7 @@ func TestExport(t *testing.T) {
 	if len(tasks) != len(ids) || keys(t, a.body) != taskKeys {
 		t.Errorf("%d tasks of %s", len(tasks), keys(t, a.body))
 	}
+	checkSheet(t, g.ok(http.StatusOK, "GET", "/projects/one/tasks?format=xlsx&fields=task_id,args,exception,retry_count", "", nil), len(ids)+1)
 	var none []json.RawMessage
 	if g.ok(http.StatusOK, "GET", "/projects/one/tasks?format=json&state=failure", "", &none); len(none) != 0 || none == nil {
 		t.Errorf("empty export %v", none)
