@@ -74,7 +74,7 @@ func TestRefusedCommandsLeaveNothing(t *testing.T) {
 		"reserved key":           {422, nil, "retry-task", with(retry, fields{"override_args": []int{}, "override_kwargs": fields{"__z4j_x": 1}})},
 		"long eta":               {422, nil, "retry-task", with(retry, fields{"eta_seconds": 86401})},
 		"negative eta":           {422, nil, "retry-task", with(retry, fields{"eta_seconds": -1})},
-		"bulk without filter":    {422, nil, "bulk-retry", fields{}},
+		"bulk without filter":    {400, nil, "bulk-retry", fields{}},
 		"bulk max 0":             {422, nil, "bulk-retry", with(bulk, fields{"max": 0})},
 		"bulk max 10001":         {422, nil, "bulk-retry", with(bulk, fields{"max": 10001})},
 		"no queue":               {422, nil, "purge-queue", fields{}},

@@ -7,17 +7,8 @@ import (
 	"signalbox/appliance/rawjson"
 )
 
-// WireTarget is the target of a command frame in canonical JSON: type and id, the engine when the payload names one,
+// appendTarget appends the target of a command frame in canonical JSON: type and id, the engine when the payload names one,
 // and the scheduler for actions that are addressed to one (agent protocol E.2, L23).
-func WireTarget(cmd Command) ([]byte, error) {
-	doc, err := rawjson.Parse(cmd.Payload)
-	if err != nil {
-		return nil, fault.Wrap(fault.Internal, err, "stored payload of command %s is not JSON", cmd.ID)
-	}
-	defer doc.Release()
-	return appendTarget(nil, cmd, doc.Root()), nil
-}
-
 func appendTarget(dst []byte, cmd Command, payload rawjson.Value) []byte {
 	dst = append(dst, '{')
 	if engine := payloadEngine(payload); engine != "" {

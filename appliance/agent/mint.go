@@ -168,13 +168,19 @@ const healthSamples = 100
 
 // AgentHealth returns the newest 100 status samples of an agent, newest first.
 func (d *Directory) AgentHealth(ctx context.Context, projectNo int64, id uuid.UUID) ([]AgentSample, error) {
-	var out []AgentSample
-	err := d.st.View(ctx, func(tx DirectoryReadTx) error {
+	return ofAgent(ctx, d, projectNo, id, func(tx DirectoryReadTx, agentNo int64) ([]AgentSample, error) {
+		return tx.AgentSamples(agentNo, healthSamples)
+	})
+}
+
+// ofAgent reads what belongs to one agent of the project; NotFound when there is no such agent.
+func ofAgent[T any](ctx context.Context, d *Directory, projectNo int64, id uuid.UUID, read func(DirectoryReadTx, int64) ([]T, error)) (out []T, err error) {
+	err = d.st.View(ctx, func(tx DirectoryReadTx) error {
 		a, err := tx.AgentByID(projectNo, id)
 		if err != nil {
 			return named(err, "agent")
 		}
-		out, err = tx.AgentSamples(a.No, healthSamples)
+		out, err = read(tx, a.No)
 		return err
 	})
 	return out, err
@@ -185,14 +191,7 @@ const maxLosses = 100
 
 // AgentLosses returns what the agent says it lost, the most recently changed first.
 func (d *Directory) AgentLosses(ctx context.Context, projectNo int64, id uuid.UUID) ([]AgentLoss, error) {
-	var out []AgentLoss
-	err := d.st.View(ctx, func(tx DirectoryReadTx) error {
-		a, err := tx.AgentByID(projectNo, id)
-		if err != nil {
-			return named(err, "agent")
-		}
-		out, err = tx.AgentLosses(a.No, maxLosses)
-		return err
+	return ofAgent(ctx, d, projectNo, id, func(tx DirectoryReadTx, agentNo int64) ([]AgentLoss, error) {
+		return tx.AgentLosses(agentNo, maxLosses)
 	})
-	return out, err
 }

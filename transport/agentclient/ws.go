@@ -96,31 +96,15 @@ func (w *WS) AwaitAck() error {
 
 // HelloFrame is the hello that DialWS sends.
 func (c *Config) HelloFrame() []byte {
-	payload := map[string]any{"protocol_version": wire.ProtocolVersion, "agent_version": "1.13.0", "framework": "bare",
-		"engines": list(c.Engines), "schedulers": []string{}, "capabilities": c.Capabilities, "host": map[string]string{},
-		"runtime_features": list(c.Features)}
-	if c.AgentVersion != "" {
-		payload["agent_version"] = c.AgentVersion
-	}
-	if c.Capabilities == nil {
-		payload["capabilities"] = map[string][]string{}
+	h := wire.Hello{ID: "hello_" + strings.ReplaceAll(uuid.NewString(), "-", "")[:16], ProtocolVersion: wire.ProtocolVersion,
+		AgentVersion: c.AgentVersion, Framework: "bare", Engines: c.Engines, Capabilities: c.Capabilities, RuntimeFeatures: c.Features}
+	if h.AgentVersion == "" {
+		h.AgentVersion = "1.13.0"
 	}
 	if c.WorkerID != "" {
-		payload["worker_id"] = c.WorkerID
+		h.WorkerID = &c.WorkerID
 	}
-	frame, err := json.Marshal(map[string]any{"v": wire.Version, "id": "hello_" + strings.ReplaceAll(uuid.NewString(), "-", "")[:16],
-		"ts": nil, "type": wire.TypeHello, "payload": payload})
-	if err != nil { // strings and lists of strings always encode
-		panic(err)
-	}
-	return frame
-}
-
-func list(s []string) []string {
-	if s == nil {
-		return []string{}
-	}
-	return s
+	return wire.AppendHello(nil, &h)
 }
 
 // accept reads hello_ack and binds the session.

@@ -331,21 +331,6 @@ func TestPayloads(t *testing.T) {
 	if string(ack) != want {
 		t.Errorf("hello_ack\n got %s\nwant %s", ack, want)
 	}
-	full, err := AppendCommand(nil, Command{Action: "retry_task", TargetType: "task", TargetID: "celery:1", TargetEngine: "celery",
-		Parameters: []byte(`{"b":1e-7,"a":"\u00e9"}`), Timeout: 2 * time.Hour, IssuedBy: "u", ClaimToken: "c"})
-	const command = `{"action":"retry_task","delivery_claim_token":"c","issued_by":"u","parameters":{"a":"é","b":1e-07},"target":{"engine":"celery","id":"celery:1","type":"task"},"timeout_seconds":3600}`
-	if err != nil || string(full) != command {
-		t.Errorf("command\n got %s, %v\nwant %s", full, err, command)
-	}
-	bare, err := AppendCommand(nil, Command{Action: "bulk_retry", TargetType: "bulk"})
-	if want := `{"action":"bulk_retry","delivery_claim_token":null,"issued_by":null,"parameters":{},"target":{"id":null,"type":"bulk"},"timeout_seconds":1}`; err != nil || string(bare) != want {
-		t.Errorf("command without options: got %s, %v", bare, err)
-	}
-	for _, bad := range []string{`[]`, `{"a":}`, ``} {
-		if out, err := AppendCommand([]byte("x"), Command{Parameters: []byte(bad)}); err == nil || string(out) != "x" {
-			t.Errorf("parameters %q: got %s, %v", bad, out, err)
-		}
-	}
 	if got := string(AppendError(nil, "c", "a\nb", true)); got != `{"code":"c","fatal":true,"message":"a\nb"}` {
 		t.Errorf("error: got %s", got)
 	}

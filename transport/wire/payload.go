@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/hex"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -64,55 +63,4 @@ func AppendError(dst []byte, code, message string, fatal bool) []byte {
 	dst = strconv.AppendBool(append(dst, `,"fatal":`...), fatal)
 	dst = rawjson.AppendString(append(dst, `,"message":`...), cut(message, 8192))
 	return append(dst, '}')
-}
-
-// Command is the payload of a command frame (agent protocol D.3). The frame id is the command's UUID text.
-type Command struct {
-	Action       string // at most 80 characters
-	TargetType   string
-	TargetID     string        // "" is sent as null
-	TargetEngine string        // "" leaves the key out
-	Parameters   []byte        // a JSON object in any spelling; nil is sent as {}
-	Timeout      time.Duration // sent in whole seconds within 1..3600
-	IssuedBy     string        // user id, "" is sent as null
-	ClaimToken   string        // delivery claim token, "" is sent as null
-}
-
-// AppendCommand appends the payload of a command frame in canonical form. It fails when Parameters is not a JSON object
-// that Parse accepts; dst then comes back without any addition.
-func AppendCommand(dst []byte, c Command) ([]byte, error) {
-	params := c.Parameters
-	if params == nil {
-		params = []byte("{}")
-	}
-	doc, err := rawjson.Parse(params)
-	if err != nil {
-		return dst, fmt.Errorf("command parameters: %w", err)
-	}
-	defer doc.Release()
-	if k := doc.Root().Kind(); k != rawjson.Object {
-		return dst, fmt.Errorf("command parameters: must be an object, got %s", k)
-	}
-	dst = rawjson.AppendString(append(dst, `{"action":`...), cut(c.Action, 80))
-	dst = appendOptional(append(dst, `,"delivery_claim_token":`...), c.ClaimToken)
-	dst = appendOptional(append(dst, `,"issued_by":`...), c.IssuedBy)
-	dst = rawjson.AppendCanonical(append(dst, `,"parameters":`...), doc.Root())
-	dst = append(dst, `,"target":{`...)
-	if c.TargetEngine != "" {
-		dst = rawjson.AppendString(append(dst, `"engine":`...), c.TargetEngine)
-		dst = append(dst, ',')
-	}
-	dst = appendOptional(append(dst, `"id":`...), c.TargetID)
-	dst = rawjson.AppendString(append(dst, `,"type":`...), c.TargetType)
-	dst = append(dst, `},"timeout_seconds":`...)
-	dst = strconv.AppendInt(dst, int64(min(max(c.Timeout/time.Second, 1), 3600)), 10)
-	return append(dst, '}'), nil
-}
-
-// appendOptional appends a string, or null when it is empty.
-func appendOptional(dst []byte, s string) []byte {
-	if s == "" {
-		return append(dst, "null"...)
-	}
-	return rawjson.AppendString(dst, s)
 }
