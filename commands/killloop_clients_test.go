@@ -22,19 +22,19 @@ import (
 // ledger is what the clients know, whatever the server says later.
 type ledger struct {
 	mu       sync.Mutex
-	sent     map[string]int      // event key -> times sent
-	acked    map[string]bool     // event key
-	issued   map[string]string   // command id -> action, answered 202 or 503 with the row kept
-	executed map[string]int      // command id -> times it reached an agent as new work
-	results  map[string]bool     // command id -> its result was acknowledged (long-poll)
-	actions  map[string]string   // command id -> action, as received
-	keys     map[string][]string // idempotency key -> command ids it was answered with
+	sent     map[string]int       // event key -> times sent
+	acked    map[string]bool      // event key
+	issued   map[string]string    // command id -> action, answered 202 or 503 with the row kept
+	executed map[string]int       // command id -> times it reached an agent as new work
+	results  map[string]time.Time // command id -> when its result was first known to be acknowledged (long-poll)
+	actions  map[string]string    // command id -> action, as received
+	keys     map[string][]string  // idempotency key -> command ids it was answered with
 	stop     atomic.Bool
 }
 
 func newLedger() *ledger {
 	return &ledger{sent: map[string]int{}, acked: map[string]bool{}, issued: map[string]string{}, executed: map[string]int{},
-		results: map[string]bool{}, actions: map[string]string{}, keys: map[string][]string{}}
+		results: map[string]time.Time{}, actions: map[string]string{}, keys: map[string][]string{}}
 }
 
 func (l *ledger) stopIssuing() { l.stop.Store(true) }
@@ -235,7 +235,9 @@ func (a *killAgent) executeLP(ctx context.Context) {
 			}
 			if up.Accepted == 2 {
 				a.led.mu.Lock()
-				a.led.results[c.ID] = true
+				if _, known := a.led.results[c.ID]; !known {
+					a.led.results[c.ID] = time.Now()
+				}
 				a.led.mu.Unlock()
 			}
 		}
