@@ -126,20 +126,7 @@ func (r *reader) CountAgents() (c agent.AgentCounts, err error) {
 
 // LiveAgentNos returns the numbers of the project's live agents.
 func (r *reader) LiveAgentNos(projectNo int64) ([]int64, error) {
-	rows, err := r.Query(`SELECT agent_no FROM agents WHERE project_no = ? AND revoked_at IS NULL`, projectNo)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []int64
-	for rows.Next() {
-		var no int64
-		if err := rows.Scan(&no); err != nil {
-			return nil, err
-		}
-		out = append(out, no)
-	}
-	return out, rows.Err()
+	return r.numbers(`SELECT agent_no FROM agents WHERE project_no = ? AND revoked_at IS NULL`, projectNo)
 }
 
 // AgentIDsBetween returns ids of the project's live agents in [from, to], at most limit.

@@ -192,40 +192,22 @@ func (r *reader) CommandNextDispatchedAt(agentNo int64, after time.Time, interva
 
 // CommandsExpired lists open commands whose deadline lies before now, the longest over first.
 func (r *reader) CommandsExpired(now time.Time, limit int) ([]int64, error) {
-	return r.commandNos(`SELECT command_no FROM commands WHERE `+openCommands+` AND timeout_at < ?
+	return r.numbers(`SELECT command_no FROM commands WHERE `+openCommands+` AND timeout_at < ?
 		ORDER BY timeout_at LIMIT ?`, now, limit)
 }
 
 // CommandsStranded lists dispatched, unacked commands of redeliverable actions whose deadline lies ahead of now and whose
 // last hand-over was to a WebSocket session.
 func (r *reader) CommandsStranded(now time.Time, limit int) ([]int64, error) {
-	return r.commandNos(`SELECT c.command_no FROM commands c WHERE `+openCommands+` AND c.status = 'dispatched'
+	return r.numbers(`SELECT c.command_no FROM commands c WHERE `+openCommands+` AND c.status = 'dispatched'
 		AND c.timeout_at >= ? AND c.acked_at IS NULL AND c.action IN `+redeliverable+`
 		AND (SELECT d.transport FROM deliveries d WHERE d.command_no = c.command_no ORDER BY d.attempt DESC LIMIT 1) = 'ws'
 		ORDER BY c.timeout_at LIMIT ?`, now, limit)
 }
 
-// commandNos runs a query for numbers.
-func (r *reader) commandNos(query string, args ...any) ([]int64, error) {
-	rows, err := r.Query(query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []int64
-	for rows.Next() {
-		var no int64
-		if err := rows.Scan(&no); err != nil {
-			return nil, err
-		}
-		out = append(out, no)
-	}
-	return out, rows.Err()
-}
-
 // CommandsPendingAgents lists the agents above the number that have a pending command, by number.
 func (r *reader) CommandsPendingAgents(above int64, limit int) ([]int64, error) {
-	return r.commandNos(`SELECT DISTINCT agent_no FROM commands WHERE `+openCommands+` AND status = 'pending'
+	return r.numbers(`SELECT DISTINCT agent_no FROM commands WHERE `+openCommands+` AND status = 'pending'
 		AND agent_no > ? ORDER BY agent_no LIMIT ?`, above, limit)
 }
 

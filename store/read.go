@@ -112,3 +112,21 @@ func (db *DB) noticeFatal(err error) error {
 	}
 	return err
 }
+
+// numbers runs a query for one column of numbers.
+func (r *reader) numbers(query string, args ...any) ([]int64, error) {
+	rows, err := r.Query(query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []int64
+	for rows.Next() {
+		var no int64
+		if err := rows.Scan(&no); err != nil {
+			return nil, err
+		}
+		out = append(out, no)
+	}
+	return out, rows.Err()
+}
