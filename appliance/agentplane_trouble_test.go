@@ -122,11 +122,12 @@ func TestFramesLoseToARevocation(t *testing.T) {
 
 // Agent protocol F.5: a failing liveness write does not change the answer, and is made up for by the next upload.
 func TestFailingLivenessWriteChangesNothing(t *testing.T) {
-	s := appliancetest.Start(t)
+	s := appliancetest.Start(t, frozen())
 	m := s.Mint("a")
 	lp := openLP(t, m.Config)
-	s.Faults.OnQueued(func(op string) {
-		if op == "touch agent" {
+	commits, failed, touches := 0, s.Faults.Failed(), s.Faults.Queued("touch agent")
+	s.Faults.BeforeCommit(func() {
+		if commits++; commits == 2 { // the first stores the frame
 			s.Faults.FailCommits(appliancetest.ErrDatabase)
 		}
 	})
@@ -134,7 +135,11 @@ func TestFailingLivenessWriteChangesNothing(t *testing.T) {
 	if err != nil || up.Accepted != 1 || up.Rejected != 0 {
 		t.Errorf("%+v, %v", up, err)
 	}
-	s.Faults.OnQueued(nil)
+	s.Faults.AwaitFailed(t, failed+1)
+	if n := s.Faults.Queued("touch agent") - touches; n != 1 {
+		t.Fatalf("%d liveness writes", n)
+	}
+	s.Faults.BeforeCommit(nil)
 	s.Faults.FailCommits(nil)
 	if got := state(s, m); got != "unknown" {
 		t.Fatalf("agent is %s", got)

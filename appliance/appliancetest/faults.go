@@ -46,7 +46,8 @@ func (f *Faults) LoseReplies(err error) {
 	f.mu.Unlock()
 }
 
-// BeforeCommit runs fn before every commit, on the writer's goroutine; nil ends that.
+// BeforeCommit runs fn before every commit, on the writer's goroutine; nil ends that. What fn gives FailCommits counts for
+// this commit already.
 func (f *Faults) BeforeCommit(fn func()) {
 	f.mu.Lock()
 	f.commit = fn
@@ -176,11 +177,14 @@ func (f *Faults) hooks() store.Hooks {
 		},
 		BeforeCommit: func(int) error {
 			f.mu.Lock()
-			fail, commit := f.fail, f.commit
+			commit := f.commit
 			f.mu.Unlock()
 			if commit != nil {
 				commit()
 			}
+			f.mu.Lock()
+			fail := f.fail
+			f.mu.Unlock()
 			if fail != nil {
 				f.count(func() { f.failed++ })
 			}
