@@ -26,6 +26,22 @@ type Config struct {
 	Store Store `toml:"store"`
 	// Agent is the agent plane.
 	Agent Agent `toml:"agent"`
+	// Room is the rooms plane.
+	Room Room `toml:"room"`
+}
+
+// Room is the [room] section: the settings of the rooms plane (rooms protocol K).
+type Room struct {
+	// RetainedEvents and RetainedAge bound what waits for an agent (rooms protocol E.3).
+	RetainedEvents int      `toml:"retained_events"`
+	RetainedAge    Duration `toml:"retained_age"`
+	// MessageSize is the largest body of a message.
+	MessageSize Size `toml:"message_size"`
+	// MediaSize is the largest attachment, MediaTotal what all of them may take; 0 means no bound.
+	MediaSize  Size `toml:"media_size"`
+	MediaTotal Size `toml:"media_total"`
+	// SSE serves the stream of clients from before the WebSocket (rooms protocol G).
+	SSE bool `toml:"sse"`
 }
 
 // Server is the [server] section: the main listener, TLS, and who may talk to it.
@@ -167,6 +183,13 @@ func Default() *Config {
 			QueueMaxWrites: 8192,
 		},
 		Agent: defaultAgent(),
+		Room: Room{
+			RetainedEvents: 2000,
+			RetainedAge:    Duration(15 * time.Minute),
+			MessageSize:    256 * KiB,
+			MediaSize:      20 * MiB,
+			SSE:            true,
+		},
 	}
 }
 

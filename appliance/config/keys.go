@@ -71,6 +71,7 @@ func bind(c *Config) []binding {
 	all = append(all, bindAgentCommands(&c.Agent)...)
 	all = append(all, bindAgentSessions(&c.Agent)...)
 	all = append(all, bindAgentRecords(&c.Agent)...)
+	all = append(all, bindRoom(&c.Room)...)
 	return all
 }
 

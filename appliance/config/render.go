@@ -23,6 +23,8 @@ func sectionDoc(section string) string {
 		return "SQLite. The defaults suit a small machine with an SSD."
 	case "agent":
 		return "The agent plane: commands, sessions, limits, retention."
+	case "room":
+		return "The rooms plane: what waits for agents, sizes, attachments."
 	}
 	return ""
 }
