@@ -59,6 +59,12 @@ const (
 	Internal
 	// Panic is a panic in a handler.
 	Panic
+	// Refused is an open that its plane refused, with a message that says why.
+	Refused
+	// Lapsed is a peer that stopped to answer the pings of its plane.
+	Lapsed
+	// Evicted is a connection that its plane ended, with a message that says why.
+	Evicted
 	reasonEnd
 )
 
@@ -99,6 +105,9 @@ var policies = [reasonEnd]policy{
 	Draining:         {"draining", 1001, "going down, come back", true, true, true},
 	Internal:         {"internal", 1011, "internal error", true, true, true},
 	Panic:            {"panic", 1011, "internal error", false, true, true},
+	Refused:          {"refused", 1008, "refused", true, true, true},
+	Lapsed:           {"lapsed", 1000, "", true, true, true},
+	Evicted:          {"evicted", 1000, "", true, true, true},
 }
 
 // Reasons lists every reason a session can end for.
@@ -127,6 +136,7 @@ type CloseCode struct {
 // CloseError asks the engine to end the session for a reason. Handlers and open functions return it, wrapped or not.
 type CloseError struct {
 	Reason Reason
+	Code   int    // sent to the peer instead of the plane's code; 0: the plane's
 	Text   string // sent to the peer instead of the plane's text; must be safe for strangers
 	Err    error  // cause, for the log only
 }
@@ -166,14 +176,14 @@ type Closed struct {
 	Age      time.Duration // from the upgrade to the end
 }
 
-// closeReasonOf turns the error of a handler into reason and text: a *CloseError speaks for itself, anything else is
-// Internal.
-func closeReasonOf(err error) (Reason, string, error) {
+// closeReasonOf turns the error of a handler into what the session ends with: a *CloseError speaks for itself, anything
+// else is Internal.
+func closeReasonOf(err error) CloseError {
 	var ce *CloseError
 	if errors.As(err, &ce) && ce.Reason > None && ce.Reason < reasonEnd {
-		return ce.Reason, ce.Text, err
+		return CloseError{Reason: ce.Reason, Code: ce.Code, Text: ce.Text, Err: err}
 	}
-	return Internal, "", err
+	return CloseError{Reason: Internal, Err: err}
 }
 
 // maxCloseText is what a control frame of 125 bytes leaves beside the two bytes of the code.

@@ -97,6 +97,7 @@ type Session struct {
 	pong      []byte
 	hasPong   bool
 	reason    Reason
+	code      int // instead of the plane's; 0: the plane's
 	text      string
 	cause     error
 	peerCode  int
@@ -199,12 +200,16 @@ func (s *Session) Close(reason Reason) { s.closeWith(reason, "", nil) }
 
 // CloseErr is Close with the reason of an error, as OnMessage's error would close it.
 func (s *Session) CloseErr(err error) {
-	reason, text, cause := closeReasonOf(err)
-	s.closeWith(reason, text, cause)
+	s.end(closeReasonOf(err))
 }
 
-// closeWith records the first reason and sets the closing in motion.
 func (s *Session) closeWith(reason Reason, text string, cause error) {
+	s.end(CloseError{Reason: reason, Text: text, Err: cause})
+}
+
+// end records the first reason and sets the closing in motion.
+func (s *Session) end(why CloseError) {
+	reason, text, cause := why.Reason, why.Text, why.Err
 	if reason == None || reason >= reasonEnd {
 		reason = Internal
 	}
@@ -213,7 +218,7 @@ func (s *Session) closeWith(reason Reason, text string, cause error) {
 		s.mu.Unlock()
 		return
 	}
-	s.reason, s.text, s.cause = reason, text, cause
+	s.reason, s.code, s.text, s.cause = reason, why.Code, text, cause
 	s.pull = false
 	wait := s.plane.opts.CloseWait
 	if !policies[reason].await {
@@ -223,7 +228,7 @@ func (s *Session) closeWith(reason Reason, text string, cause error) {
 	s.closeDue.Store(due)
 	s.startWriter()
 	// Under the lock, so that whoever comes second finds the context ended. Nothing runs in here but context's own code.
-	s.cancel(&CloseError{Reason: reason, Text: text, Err: cause})
+	s.cancel(&CloseError{Reason: reason, Code: why.Code, Text: text, Err: cause})
 	s.mu.Unlock()
 	s.plane.group.sweep.schedule(s, due)
 }

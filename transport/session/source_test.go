@@ -59,3 +59,32 @@ func TestSourceErrorCloses(t *testing.T) {
 	})
 	wantClose(t, r.dial(), 1008, "revoked")
 }
+
+func TestErrorsMayCarryACodeAndNothingQueuedIsCut(t *testing.T) {
+	r := newRig(t, Options{}, func(_ context.Context, s *Session) (Handler, error) {
+		if err := s.Send([]byte("refused")); err != nil {
+			return nil, err
+		}
+		return nil, &CloseError{Reason: Refused, Code: 4403, Text: "forbidden"}
+	})
+	c := r.dial()
+	wantMessage(t, c, "refused")
+	wantClose(t, c, 4403, "forbidden")
+}
+
+func TestSourceSaysALastWord(t *testing.T) {
+	r := newRig(t, Options{}, func(_ context.Context, s *Session) (Handler, error) {
+		said := false
+		s.Pull(sourceFunc(func(context.Context, int) ([][]byte, error) {
+			if said {
+				return nil, Fail(Evicted, nil)
+			}
+			said = true
+			return [][]byte{[]byte("evicted")}, nil
+		}))
+		return funcs{}, nil
+	})
+	c := r.dial()
+	wantMessage(t, c, "evicted")
+	wantClose(t, c, 1000, "")
+}

@@ -122,7 +122,7 @@ func (s *Session) writeLoop() {
 // writeEnd sends the close frame and, unless the peer's answer is awaited, closes the socket.
 func (s *Session) writeEnd(w *packer, err error) {
 	s.mu.Lock()
-	reason, text := s.reason, s.text
+	reason, number, text := s.reason, s.code, s.text
 	s.queue, s.spare, s.frames, s.bytes = nil, nil, 0, 0
 	s.mu.Unlock()
 	p := policies[reason]
@@ -131,7 +131,10 @@ func (s *Session) writeEnd(w *packer, err error) {
 		if text == "" {
 			text = code.Text
 		}
-		body := binary.BigEndian.AppendUint16(make([]byte, 0, 2+maxCloseText), uint16(code.Code))
+		if number == 0 {
+			number = code.Code
+		}
+		body := binary.BigEndian.AppendUint16(make([]byte, 0, 2+maxCloseText), uint16(number))
 		err = w.add(opClose, append(body, clipCloseText(text)...))
 		if err == nil {
 			err = w.flush()
