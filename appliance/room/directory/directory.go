@@ -16,13 +16,14 @@ import (
 	"signalbox/appliance/audit"
 	"signalbox/appliance/fault"
 	"signalbox/appliance/room"
+	"signalbox/appliance/room/timeline"
 	"signalbox/appliance/wake"
 )
 
 // Log writes room_join items (D.7); the timeline is one.
 type Log interface {
-	// Joined appends the item and queues its events for the other members. The new member's row is there already.
-	Joined(tx LogTx, roomNo int64, who room.Actor) error
+	// Joined appends the items and queues their events for the other members. The rows of all who join are there already.
+	Joined(tx LogTx, roomNo int64, who ...room.Actor) error
 }
 
 // Queue removes what waits for members who leave (C.7); the feed is one.
@@ -40,13 +41,6 @@ type Changes interface {
 	RoleGone(roomNo int64, role string)
 }
 
-// Hints are the keys under which watchers wait for a room's log and for the rooms of a person (timeline.RoomKey and
-// timeline.PersonKey).
-type Hints struct {
-	Room   func(roomNo int64) any
-	Person func(personNo int64) any
-}
-
 // Parts are what the Directory works with.
 type Parts struct {
 	Store room.Store[Tx, ReadTx]
@@ -57,7 +51,6 @@ type Parts struct {
 	Queue   Queue
 	Changes Changes
 	Hub     *wake.Hub
-	Hints   Hints
 }
 
 // Directory keeps rooms and what belongs to them. Its methods are safe for concurrent use; those that write return only
@@ -69,13 +62,12 @@ type Directory struct {
 	queue      Queue
 	changes    Changes
 	hub        *wake.Hub
-	hints      Hints
 }
 
 // New returns a Directory of the parts; all of them are needed.
 func New(p Parts) *Directory {
 	return &Directory{st: p.Store, upkeep: p.Upkeep, audit: p.Audit, log: p.Log, queue: p.Queue, changes: p.Changes,
-		hub: p.Hub, hints: p.Hints}
+		hub: p.Hub}
 }
 
 // Limits of texts, in characters. The names' are the schema's.
@@ -103,17 +95,17 @@ func (d *Directory) record(tx Tx, by room.Actor, action, targetType string, targ
 		Result: audit.Success, Outcome: audit.Allow, Metadata: b})
 }
 
-// changed hints, once the transaction is durable, whoever watches the room and whoever of the people in it watches
-// their rooms.
+// changed hints, once the transaction is durable, whoever watches the room's log and the people in it who watch their
+// rooms.
 func (d *Directory) changed(tx Tx, roomNo int64) error {
 	people, err := tx.DirPeopleOf(roomNo)
 	if err != nil {
 		return err
 	}
 	tx.AfterCommit(func() {
-		d.hub.Wake(d.hints.Room(roomNo))
+		d.hub.Wake(timeline.RoomKey{RoomNo: roomNo})
 		for _, no := range people {
-			d.hub.Wake(d.hints.Person(no))
+			d.hub.Wake(timeline.PersonKey{PersonNo: no})
 		}
 	})
 	return nil

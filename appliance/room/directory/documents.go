@@ -169,7 +169,7 @@ func ownDocument(tx ReadTx, by room.Actor, id uuid.UUID) (Document, error) {
 	if err != nil {
 		return doc, err
 	}
-	if doc.Scope == ScopeAgent && by.Kind == room.KindAgent && !maker {
+	if !doc.shownTo(by, may) && by.Kind == room.KindAgent {
 		return doc, fault.New(fault.NotFound, "document %s not found", id) // as if it were not there, as in lists
 	}
 	if !may {
@@ -179,15 +179,15 @@ func ownDocument(tx ReadTx, by room.Actor, id uuid.UUID) (Document, error) {
 	return doc, err
 }
 
-// Documents returns the documents of a room that the actor may read or is in, oldest first, with their content when asked
-// to. Another agent's own documents are left out.
-func (d *Directory) Documents(ctx context.Context, by room.Actor, id uuid.UUID, content bool) (list []Document, err error) {
+// Documents returns the documents of a room that the actor may read or is in, without their content, oldest first.
+// Another agent's own documents are left out.
+func (d *Directory) Documents(ctx context.Context, by room.Actor, id uuid.UUID) (list []Document, err error) {
 	err = d.st.View(ctx, func(tx ReadTx) error {
 		r, err := readable(tx, by, id)
 		if err != nil {
 			return err
 		}
-		all, err := tx.DirDocuments(r.No, content)
+		all, err := tx.DirDocuments(r.No)
 		if err != nil {
 			return err
 		}
@@ -197,12 +197,40 @@ func (d *Directory) Documents(ctx context.Context, by room.Actor, id uuid.UUID, 
 		}
 		list = all[:0]
 		for _, doc := range all {
-			own := by.Kind == room.KindAgent && doc.CreatedBy == by.ID
-			if doc.Scope == ScopeRoom || own || by.Kind != room.KindAgent && may {
+			if doc.shownTo(by, may) {
 				list = append(list, doc)
 			}
 		}
 		return nil
 	})
 	return list, err
+}
+
+// Document finds a document that Documents would list, with its content.
+func (d *Directory) Document(ctx context.Context, by room.Actor, id uuid.UUID) (doc Document, err error) {
+	err = d.st.View(ctx, func(tx ReadTx) error {
+		if doc, err = tx.DirDocument(id); err != nil {
+			return named(err, "document %s", id)
+		}
+		r, err := readable(tx, by, doc.Room.ID)
+		if err != nil {
+			return err
+		}
+		may, err := mayWrite(tx, by, r)
+		if err == nil && !doc.shownTo(by, may) {
+			err = fault.New(fault.NotFound, "document %s not found", id)
+		}
+		return err
+	})
+	if err != nil {
+		return Document{}, err
+	}
+	return doc, nil
+}
+
+// shownTo tells whether the actor sees a document of a room that it may read: an agent's own only that agent, and people
+// who may write to the room.
+func (doc Document) shownTo(by room.Actor, mayWrite bool) bool {
+	own := by.Kind == room.KindAgent && doc.CreatedBy == by.ID
+	return doc.Scope == ScopeRoom || own || by.Kind != room.KindAgent && mayWrite
 }

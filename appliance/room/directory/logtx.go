@@ -1,9 +1,12 @@
 package directory
 
-import "signalbox/appliance/room"
+import (
+	"signalbox/appliance/room/feed"
+	"signalbox/appliance/room/timeline"
+)
 
 // LogTx is what a join is written through.
-type LogTx interface{ room.Writer }
+type LogTx = timeline.Tx
 
 // QueueTx is what a leave is written through.
-type QueueTx interface{ room.Writer }
+type QueueTx = feed.Tx

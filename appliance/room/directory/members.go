@@ -48,10 +48,10 @@ func resolve(tx ReadTx, list []Invitation, field string) ([]room.Member, error) 
 
 func (inv Invitation) agent(tx ReadTx) (room.Agent, error) {
 	if inv.AgentID != uuid.Nil {
-		a, err := tx.DirAgentByID(inv.AgentID)
+		a, err := tx.RoomAgentByID(inv.AgentID)
 		return a, named(err, "agent %s", inv.AgentID)
 	}
-	a, err := tx.DirAgentByName(inv.Name)
+	a, err := tx.RoomAgentByName(inv.Name)
 	return a, named(err, "agent %q", inv.Name)
 }
 
@@ -163,24 +163,25 @@ func (d *Directory) Invite(ctx context.Context, by room.Actor, id uuid.UUID, lis
 	return joined, nil
 }
 
-// join writes new members, each with its room_join item.
+// join writes new members, with their room_join items.
 func (d *Directory) join(tx Tx, r room.Room, joined []room.Member) error {
 	if err := checkNames(tx, r, joined); err != nil {
 		return err
 	}
+	if err := tx.DirInsertMembers(r.No, joined); err != nil {
+		return err
+	}
+	actors := make([]room.Actor, len(joined))
 	for i := range joined {
-		if err := tx.DirInsertMembers(r.No, joined[i:i+1]); err != nil {
-			return err
-		}
-		if err := d.log.Joined(tx, r.No, joined[i].Agent.Actor()); err != nil {
-			return err
-		}
 		m, err := tx.DirMember(r.No, joined[i].Agent.No)
 		if err != nil {
 			return err
 		}
-		joined[i] = m
+		joined[i], actors[i] = m, m.Agent.Actor()
 		tx.AfterCommit(func() { d.changes.Joined(m.Agent.No, r.Ref()) })
+	}
+	if err := d.log.Joined(tx, r.No, actors...); err != nil {
+		return err
 	}
 	if err := keepDirect(tx, r); err != nil {
 		return err
@@ -200,6 +201,18 @@ func keepDirect(tx Tx, r room.Room) error {
 	}
 	r.Channel, r.UpdatedAt = room.ChannelGroup, tx.Now()
 	return tx.DirUpdateRoom(r)
+}
+
+// InviteAgent is Invite of one agent by name, for the command !invite-agent.
+func (d *Directory) InviteAgent(ctx context.Context, by room.Actor, id uuid.UUID, name string) error {
+	_, err := d.Invite(ctx, by, id, []Invitation{{Name: name}})
+	return err
+}
+
+// SetAgentAlias is SetAlias for the command !set-alias.
+func (d *Directory) SetAgentAlias(ctx context.Context, by room.Actor, id, agentID uuid.UUID, alias string) error {
+	_, err := d.SetAlias(ctx, by, id, agentID, alias)
+	return err
 }
 
 // Remove ends an agent's membership; what waited for it of the room goes without a gap, and so do its claim, placement
@@ -251,7 +264,7 @@ func (d *Directory) memberFor(tx ReadTx, by room.Actor, id, agentID uuid.UUID) (
 	if err != nil {
 		return r, room.Member{}, err
 	}
-	a, err := tx.DirAgentByID(agentID)
+	a, err := tx.RoomAgentByID(agentID)
 	if err != nil {
 		return r, room.Member{}, named(err, "agent %s", agentID)
 	}

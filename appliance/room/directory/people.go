@@ -19,7 +19,7 @@ type Introduction struct {
 
 func (in Introduction) person(tx ReadTx) (room.Person, error) {
 	if in.PersonID != uuid.Nil {
-		p, err := tx.DirPersonByID(in.PersonID)
+		p, err := tx.RoomPersonByID(in.PersonID)
 		return p, named(err, "person %s", in.PersonID)
 	}
 	found, err := tx.DirPeopleNamed(in.Name, 2)
@@ -94,16 +94,17 @@ func (d *Directory) AddPeople(ctx context.Context, by room.Actor, id uuid.UUID, 
 			return err
 		}
 		var names []string
+		var actors []room.Actor
 		for _, m := range found {
 			if m.Manager && !managing {
 				return fault.New(fault.Forbidden, "only the owner of room %q, its managers or an admin may make managers", r.Name)
 			}
-			joined, changed, err := d.addPerson(tx, r, m)
+			joined, changed, err := addPerson(tx, r, m)
 			if err != nil {
 				return err
 			}
 			if joined {
-				added = append(added, m)
+				added, actors = append(added, m), append(actors, m.Person.Actor())
 			}
 			if changed {
 				names = append(names, m.Person.Email)
@@ -111,6 +112,9 @@ func (d *Directory) AddPeople(ctx context.Context, by room.Actor, id uuid.UUID, 
 		}
 		if len(names) == 0 {
 			return nil
+		}
+		if err := d.log.Joined(tx, r.No, actors...); err != nil {
+			return err
 		}
 		if err := d.changed(tx, r.No); err != nil {
 			return err
@@ -123,7 +127,7 @@ func (d *Directory) AddPeople(ctx context.Context, by room.Actor, id uuid.UUID, 
 	return added, nil
 }
 
-func (d *Directory) addPerson(tx Tx, r room.Room, m room.PersonMember) (joined, changed bool, err error) {
+func addPerson(tx Tx, r room.Room, m room.PersonMember) (joined, changed bool, err error) {
 	in, manager, err := tx.DirPersonIn(r.No, m.Person.No)
 	switch {
 	case err != nil:
@@ -133,10 +137,7 @@ func (d *Directory) addPerson(tx Tx, r room.Room, m room.PersonMember) (joined, 
 	case in:
 		return false, true, tx.DirSetManager(r.No, m.Person.No, true)
 	}
-	if err := tx.DirInsertPerson(r.No, m.Person.No, m.Manager); err != nil {
-		return false, false, err
-	}
-	return true, true, d.log.Joined(tx, r.No, m.Person.Actor())
+	return true, true, tx.DirInsertPerson(r.No, m.Person.No, m.Manager)
 }
 
 // RemovePerson takes a person out of a room: themselves, or by owner, manager or admin. NotFound when not in it.
@@ -169,7 +170,7 @@ func personFor(tx ReadTx, by room.Actor, id, personID uuid.UUID) (r room.Room, p
 		return r, p, fault.New(fault.Forbidden,
 			"people in room %q may be removed only by its owner, its managers, themselves or an admin", r.Name)
 	}
-	if p, err = tx.DirPersonByID(personID); err != nil {
+	if p, err = tx.RoomPersonByID(personID); err != nil {
 		return r, p, named(err, "person %s", personID)
 	}
 	in, _, err := tx.DirPersonIn(r.No, p.No)

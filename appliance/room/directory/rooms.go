@@ -207,7 +207,7 @@ func (n *NewRoom) members(tx Tx) ([]room.Member, error) {
 		return nil, err
 	}
 	for i, name := range n.WithChildrenOf {
-		parent, err := tx.DirAgentByName(name)
+		parent, err := tx.RoomAgentByName(name)
 		if err != nil {
 			return nil, fieldOf(named(err, "agent %q", name), indexed("include_subagents_for", i))
 		}

@@ -41,11 +41,11 @@ type ReadTx interface {
 	// DirPeopleOf returns their numbers.
 	DirPeopleOf(roomNo int64) ([]int64, error)
 
-	DirAgentByID(id uuid.UUID) (room.Agent, error)
-	DirAgentByName(name string) (room.Agent, error)
+	RoomAgentByID(id uuid.UUID) (room.Agent, error)
+	RoomAgentByName(name string) (room.Agent, error)
 	// DirChildren returns the agents whose parent the agent is, by name.
 	DirChildren(agentNo int64) ([]room.Agent, error)
-	DirPersonByID(id uuid.UUID) (room.Person, error)
+	RoomPersonByID(id uuid.UUID) (room.Person, error)
 	// DirPeopleNamed returns the people with the email, or else with the name, at most limit.
 	DirPeopleNamed(text string, limit int) ([]room.Person, error)
 
@@ -63,8 +63,8 @@ type ReadTx interface {
 	DirReferences(roomNo int64, by room.Actor) ([]Reference, error)
 
 	DirDocument(id uuid.UUID) (Document, error)
-	// DirDocuments returns the documents of the room, oldest first; with their content when asked to.
-	DirDocuments(roomNo int64, content bool) ([]Document, error)
+	// DirDocuments returns the documents of the room without their content, oldest first.
+	DirDocuments(roomNo int64) ([]Document, error)
 	DirCountDocuments(roomNo int64) (int, error)
 
 	// DirGroup finds a group by id or by name.
