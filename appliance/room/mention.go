@@ -67,7 +67,8 @@ func ats(body string) func(yield func(string) bool) {
 // Nobody tells whether no name can be mentioned.
 func (m Mentioned) Nobody() bool { return m.raw.body == "" }
 
-// Name tells whether an agent's or a role's name is mentioned; the marks * and ~ in the body do not count.
+// Name tells whether an agent's or a role's name is mentioned; the marks * and ~ in the body do not count. Whatever is
+// called everyone is not mentioned by that.
 func (m Mentioned) Name(name string) bool { return m.bare.mentions(name) }
 
 // Alias tells whether an alias is mentioned; it is sought in the body as written.
@@ -77,7 +78,7 @@ func (m Mentioned) Alias(alias string) bool { return m.raw.mentions(alias) }
 func Mentions(body, name string) bool { return ReadMentions(body).Name(name) }
 
 func (t text) mentions(name string) bool {
-	if name == "" || t.body == "" {
+	if name == "" || t.body == "" || strings.EqualFold(name, EveryoneName) {
 		return false
 	}
 	if nameRun(name) == len(name) {

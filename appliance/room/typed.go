@@ -83,5 +83,6 @@ func (t Target) String() string { return t.raw }
 
 // Is tells whether the target is the member, by its name, its alias, or the role it live-holds in the room.
 func (t Target) Is(member *Member, role string) bool {
-	return startsWithName(t.bare, member.Agent.Name) || startsWithName(t.raw, member.Alias) || startsWithName(t.bare, role)
+	return startsWithName(t.bare, member.Agent.Name) || startsWithName(t.raw, member.Alias) ||
+		startsWithName(t.bare, role) && !strings.EqualFold(role, EveryoneName)
 }
