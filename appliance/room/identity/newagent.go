@@ -3,6 +3,7 @@ package identity
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -68,7 +69,11 @@ func ParseProfile(b json.RawMessage) (room.Profile, error) {
 	}
 	p := room.Profile{Commands: NoCommands()}
 	if err := json.Unmarshal(b, &p); err != nil {
-		return p, fault.Wrap(fault.Invalid, err, "integration_profile: must be an object of the fields of a profile: %s", err)
+		var typed *json.UnmarshalTypeError
+		if errors.As(err, &typed) && typed.Field != "" {
+			return p, fault.Field("integration_profile."+typed.Field, "must not be a JSON %s", typed.Value)
+		}
+		return p, fault.Field("integration_profile", "must be an object")
 	}
 	if p.ConnectionModel == "" {
 		return p, missing("integration_profile.connection_model")
@@ -227,11 +232,11 @@ func compact(b json.RawMessage, empty string) (json.RawMessage, error) {
 
 // orNil makes a JSON null absent.
 func orNil(b json.RawMessage) json.RawMessage {
-	if t := bytes.TrimSpace(b); len(t) == 0 || string(t) == "null" {
+	b = bytes.TrimSpace(b)
+	if len(b) == 0 || string(b) == "null" {
 		return nil
-	} else {
-		return t
 	}
+	return b
 }
 
 func missing(field string) error { return fault.Field(field, "must be given") }
