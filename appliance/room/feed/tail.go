@@ -110,11 +110,25 @@ func (t *tail) push(e Event) []*Reader {
 	}
 	t.events = append(t.events, e)
 	t.bytes += e.Size()
-	if n := len(t.events) - t.limit; n > 0 || t.bytes > maxTailBytes {
-		// A quarter at once, so that a reader that stands still costs no copy for each event.
-		t.drop(max(n, len(t.events)/4, 1))
-	}
+	t.fit()
 	return t.readers
+}
+
+// fit drops the oldest events of a tail that has grown too large.
+func (t *tail) fit() {
+	n, bytes := len(t.events)-t.limit, t.bytes
+	if n <= 0 && bytes <= maxTailBytes {
+		return
+	}
+	// A quarter at once, so that a reader that stands still costs no copy for each event.
+	n = max(n, len(t.events)/4)
+	for i, e := range t.events {
+		if i >= n && bytes <= maxTailBytes {
+			break
+		}
+		n, bytes = max(n, i+1), bytes-e.Size()
+	}
+	t.drop(n)
 }
 
 // drop forgets the oldest n events.
