@@ -129,11 +129,7 @@ func (a *agent) look() *view {
 // load reads the agent's rooms unless they are known. The claim lock is held before and after, not meanwhile: hooks that
 // run during the read are replayed over what it found, since the snapshot may be older or newer than they are.
 func (a *agent) load(ctx context.Context) error {
-	a.loads++
-	a.unlock()
-	refs, err := a.reg.rooms.AgentRooms(ctx, a.no)
-	a.mu.Lock()
-	a.loads--
+	refs, err := a.ask(ctx)
 	if err == nil && a.members == nil && !a.closed {
 		a.members, a.byID = make(map[int64]room.Ref, len(refs)), make(map[uuid.UUID]int64, len(refs))
 		for _, ref := range refs {
@@ -154,10 +150,21 @@ func (a *agent) load(ctx context.Context) error {
 	return err
 }
 
+// ask gives the claim lock back while the database is asked.
+func (a *agent) ask(ctx context.Context) ([]room.Ref, error) {
+	a.loads++
+	a.unlock()
+	defer func() {
+		a.mu.Lock()
+		a.loads--
+	}()
+	return a.reg.rooms.AgentRooms(ctx, a.no)
+}
+
 // forget drops the members when no connection needs them.
 func (a *agent) forget() {
 	if len(a.conns) == 0 && a.loads == 0 {
-		a.members, a.byID, a.set, a.runtime = nil, nil, nil, nil
+		a.members, a.byID, a.set = nil, nil, nil
 		a.view.Store(nil)
 	}
 }

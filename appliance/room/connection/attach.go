@@ -15,8 +15,13 @@ import (
 // that cannot be served. wake is called whenever Pass has something new to tell. It is called outside of locks, from any
 // goroutine, also after the end, and must not block.
 func (r *Registry) Attach(ctx context.Context, q Request, wake func()) (*Stream, error) {
-	if q.ConnectionID == "" {
+	switch {
+	case q.ConnectionID == "":
 		return nil, fault.Field("connection_id", "is required")
+	case q.Scope != ScopeSingle && q.Scope != ScopeAll:
+		return nil, fault.Field("scope", "must be single or all, got %q", q.Scope)
+	case q.Filter != FilterAll && q.Filter != FilterAddressed:
+		return nil, fault.Field("filter", "must be all or addressed, got %q", q.Filter)
 	}
 	q.Declared = q.Declared.Normal()
 	protocol, err := Negotiate(q.Declared, r.version)
@@ -75,8 +80,8 @@ func (a *agent) admit(q Request) ([]room.Ref, error) {
 	case c != nil && q.ExpectedGeneration != nil && *q.ExpectedGeneration != c.stream.generation:
 		return nil, takenOver()
 	case c == nil && len(a.conns) >= MaxLive:
-		return nil, fault.New(fault.Conflict, "the agent already holds %d connections, the most it may; close one, or reopen one of them",
-			MaxLive)
+		return nil, fault.New(fault.Conflict,
+			"the agent already holds %d connections, the most it may; close one, or reopen one of them", MaxLive)
 	}
 	if a.members == nil {
 		return nil, nil

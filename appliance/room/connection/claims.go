@@ -76,7 +76,8 @@ func (f existence) refusal(ctx context.Context, id uuid.UUID) error {
 }
 
 func warning(ref room.Ref, loser *conn) string {
-	return fmt.Sprintf("Room %q (%s) was taken from connection %s of this agent, which acted in it until now.", ref.Name, ref.ID, loser.id)
+	return fmt.Sprintf("Room %q (%s) was taken from connection %s of this agent, which acted in it until now.",
+		ref.Name, ref.ID, loser.id)
 }
 
 // claimAlone claims with takeover; on single a room new to the connection replaces every other claim (F.1 rule 6).

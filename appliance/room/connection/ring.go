@@ -78,8 +78,8 @@ func (s *Stream) Skipped(first, last int64, why Skip) { s.record(first, last, 0,
 
 func (s *Stream) record(first, last int64, count int, why Skip) {
 	a := s.conn.agent
-	a.ring.add(Delivery{ConnectionID: s.conn.id, Generation: s.generation, Transport: s.transport, First: first, Last: last, Count: count,
-		Skip: why, At: a.reg.clock.Now()})
+	a.ring.add(Delivery{ConnectionID: s.conn.id, Generation: s.generation, Transport: s.transport,
+		First: first, Last: last, Count: count, Skip: why, At: a.reg.clock.Now()})
 }
 
 // Deliveries returns what is still recorded about the agent's event, oldest first. The record is in memory and bounded:
