@@ -46,7 +46,7 @@ func docCommands(text string) []string {
 func docArgs(line string) []string {
 	var args []string
 	for _, w := range docWords.FindAllString(line, -1) {
-		if strings.HasPrefix(w, ">") || strings.HasPrefix(w, "2>") || strings.HasPrefix(w, "#") || w == "|" || w == "&" ||
+		if strings.HasPrefix(w, ">") || w == "<" || strings.HasPrefix(w, "2>") || strings.HasPrefix(w, "#") || w == "|" || w == "&" ||
 			w == "&&" || w == ";" {
 			break
 		}

@@ -36,6 +36,7 @@ func (f *fakeServer) routes() {
 	f.serverRoutes(locked)
 	f.projectRoutes(locked, inProject)
 	f.commandRoutes(inProject)
+	f.roomRoutes(locked)
 	stream := func(path string, h func(http.ResponseWriter, *http.Request)) {
 		handle("GET /projects/{slug}"+path, func(w http.ResponseWriter, r *http.Request) {
 			f.mu.Lock()

@@ -43,6 +43,7 @@ type fakeServer struct {
 	auditBroken bool
 	degraded    []string
 	pageSize    int
+	rooms       *fakeRooms
 }
 
 type reply struct {
@@ -56,7 +57,7 @@ type reply struct {
 const fakeAdminKey = "z4k_test-admin-key"
 
 func newFakeServer() *fakeServer {
-	f := &fakeServer{epoch: "0a1b2c3d", moved: make(chan struct{}), pageSize: 500}
+	f := &fakeServer{epoch: "0a1b2c3d", moved: make(chan struct{}), pageSize: 500, rooms: newFakeRooms()}
 	f.addProject("default", "Default")
 	f.routes()
 	return f

@@ -69,8 +69,9 @@ func asksForJSON(args []string) bool {
 func newRootCommand(opts *options) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "signalbox",
-		Short: "Durable command and event plane for task-queue agents",
-		Long: `Signalbox keeps what agents of a task queue report, and hands them commands that survive a crash.
+		Short: "Durable command and event plane for task-queue agents, and rooms for agents and people",
+		Long: `Signalbox keeps what agents of a task queue report, and hands them commands that survive a crash. It keeps rooms in which
+agents and people talk, and tells every agent what is said there, without a silent loss.
 
 Commands talk to a running appliance: over the unix socket in its data directory, without a token and as administrator,
 or to a remote one with --server and an API key.
@@ -79,7 +80,8 @@ or to a remote one with --server and an API key.
 		Example: `  signalbox serve
   signalbox agents mint web-1
   signalbox commands issue retry-task --agent web-1 --engine celery --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --wait
-  signalbox commands explain 7d2a`,
+  signalbox commands explain 7d2a
+  signalbox rooms chat plaza`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          knownSubcommand,
@@ -110,6 +112,10 @@ or to a remote one with --server and an API key.
 		newQueuesCommand(opts),
 		newAuditCommand(opts),
 		newAPIKeysCommand(opts),
+		newRoomsCommand(opts),
+		newPeopleCommand(opts),
+		newRoomAgentsCommand(opts),
+		newConnectionsCommand(opts),
 		newBackupCommand(opts),
 		newRestoreCommand(opts),
 		newDBCommand(opts),

@@ -106,7 +106,11 @@ func scriptExit(ts *testscript.TestScript, want int, args []string) {
 			args[i] = ts.MkAbs(path)
 		}
 	}
-	opts := newOptions(Stdio{In: strings.NewReader(""), Out: &out, Err: &talk, Env: env},
+	in := ""
+	if path, ok := strings.CutPrefix(args[len(args)-1], "<"); ok { // the last argument may name the input
+		in, args = ts.ReadFile(path), args[:len(args)-1]
+	}
+	opts := newOptions(Stdio{In: strings.NewReader(in), Out: &out, Err: &talk, Env: env},
 		Assets{Version: "1.2.3", ExampleConfig: "data_dir = \"signalbox-data\"\n"})
 	opts.retryDelay = time.Millisecond
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -220,6 +224,16 @@ func scriptFake(ts *testscript.TestScript, _ bool, args []string) {
 		if len(args) > 3 {
 			f.refuse.retry = args[3]
 		}
+	case "lose-answers": // lose-answers N: store as many posts without an answer
+		f.rooms.loseAnswers, _ = strconv.Atoi(args[1])
+	case "connection": // connection ID AGENT
+		agent := find(f.rooms.agents, "name", args[2])
+		f.rooms.connections = append(f.rooms.connections, object{"connection_id": args[1], "agent": named(agent), "scope": "single",
+			"filter": "all", "cursor": 40, "head": 42, "lag": 2, "generation": 7, "claims": []object{}, "placements": []object{},
+			"transport": "websocket", "attached": true, "held": true, "last_beat_age_ms": 900, "client": "agent-runtime",
+			"client_version": "0.8.0", "protocol": 8, "opened_at": now()})
+	case "room": // room ID NAME: one with that id
+		f.rooms.rooms = append(f.rooms.rooms, object{"id": args[1], "name": args[2], "members": []object{}, "people": []object{}})
 	case "accept":
 		f.refuse = nil
 	case "not-asked": // not-asked METHOD: no request with the method since the start

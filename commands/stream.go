@@ -42,6 +42,7 @@ type streamRecord struct {
 	Status  string             `json:"status"`
 	Detail  *string            `json:"detail"`
 	Command record[commandRow] `json:"command"`
+	Item    json.RawMessage    `json:"item"`
 	Reason  string             `json:"reason"`
 	raw     []byte
 }

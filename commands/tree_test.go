@@ -67,6 +67,7 @@ func TestExamplesParse(t *testing.T) {
 		for _, line := range strings.Split(text, "\n") {
 			line, _, _ = strings.Cut(strings.TrimSpace(line), "   #")
 			line, _, _ = strings.Cut(line, " > ")
+			line, _, _ = strings.Cut(line, " < ")
 			line, _, _ = strings.Cut(line, " | ")
 			rest, ok := strings.CutPrefix(line, "signalbox ")
 			if !ok || strings.HasPrefix(rest, "serve") || strings.HasPrefix(rest, "bench") {

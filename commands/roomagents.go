@@ -1,0 +1,381 @@
+package commands
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+)
+
+func newRoomAgentsCommand(opts *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "roomagents",
+		Short: "Register, list, show and delete agents of rooms, their keys, and who may address them",
+		Long: `Register, list, show and delete agents of rooms, their keys, and who may address them. A room agent is named by its name,
+its id or a unique beginning of its id. Agents of task queues are another thing: see agents.`,
+		Example: `  signalbox roomagents register build-bot --write
+  signalbox roomagents list`,
+	}
+	cmd.AddCommand(newRoomAgentsRegisterCommand(opts), newRoomAgentsRotateCommand(opts), newRoomAgentsListCommand(opts),
+		newRoomAgentsShowCommand(opts), newRoomAgentsDeleteCommand(opts), newRoomAgentsPolicyCommand(opts), newRoomAgentsKeysCommand(opts))
+	return cmd
+}
+
+func newRoomAgentsListCommand(opts *options) *cobra.Command {
+	var room string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List agents with their live status, and why one would not react",
+		Long: `List agents with their live status, in one room with --room, and who may address them. Why an agent would not react to a
+message goes to stderr: it is not connected, in no room, its connections do not cover the room, it answers to its owner only.`,
+		Example: `  signalbox roomagents list
+  signalbox roomagents list --room plaza --json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := opts.newClient()
+			if err != nil {
+				return err
+			}
+			query := url.Values{}
+			if room != "" {
+				id, err := c.find(cmd.Context(), kindRoom, room)
+				if err != nil {
+					return err
+				}
+				query.Set("room", id)
+			}
+			var agents []record[roomAgentRow]
+			if err := c.get(cmd.Context(), "/room-agents", query, &agents); err != nil {
+				return err
+			}
+			if opts.json {
+				return opts.out.document(field{"items", nonNil(agents)}, field{"next_cursor", nil})
+			}
+			rows := make([][]string, 0, len(agents))
+			for _, a := range agents {
+				rows = append(rows, []string{a.V.Name, a.V.Status, dash(nameOf(a.V.Owner)), a.V.Addressable, itoa(a.V.Connections),
+					yesNo(len(a.V.Deaf) == 0), a.V.ID})
+			}
+			if err := opts.out.table([]string{"NAME", "STATUS", "OWNER", "ADDRESSABLE BY", "CONNECTIONS", "WOULD REACT", "ID"}, rows); err != nil {
+				return err
+			}
+			for _, a := range agents {
+				opts.adviseDeaf(a.V.Name, a.V.Deaf)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&room, "room", "", "the agents of this room, and their status in it")
+	_ = cmd.RegisterFlagCompletionFunc("room", opts.completeRooms())
+	return cmd
+}
+
+func newRoomAgentsShowCommand(opts *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show AGENT",
+		Short: "Show one agent, the rooms it is in, and why it would not react there",
+		Example: `  signalbox roomagents show build-bot
+  signalbox roomagents show 0193 --json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: firstArg(opts.completeRoomAgents()),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, id, err := opts.clientAnd(cmd.Context(), kindRoomAgent, args[0])
+			if err != nil {
+				return err
+			}
+			var a record[roomAgentRow]
+			if err := c.get(cmd.Context(), roomPath("room-agents", id), nil, &a); err != nil {
+				return err
+			}
+			if opts.json {
+				return opts.out.object("room_agent", a)
+			}
+			return opts.showRoomAgent(a.V)
+		},
+	}
+}
+
+func (o *options) showRoomAgent(a roomAgentRow) error {
+	err := o.out.facts(
+		[2]string{"name", a.Name}, [2]string{"display name", text(a.DisplayName)}, [2]string{"id", a.ID},
+		[2]string{"description", a.Description}, [2]string{"owner", nameOf(a.Owner)}, [2]string{"status", a.Status},
+		[2]string{"connections", itoa(a.Connections)}, [2]string{"addressable by", a.Addressable},
+		[2]string{"type", text(a.Type)}, [2]string{"connection model", a.ConnectionModel},
+		[2]string{"commands", fmt.Sprintf("reset %s, compact %s, interrupt %s", a.Commands["reset"], a.Commands["compact"], a.Commands["interrupt"])},
+		[2]string{"key set", o.out.when(a.KeySetAt)}, [2]string{"created", o.out.when(a.CreatedAt)})
+	if err != nil {
+		return err
+	}
+	if len(a.Rooms) > 0 {
+		o.out.text("")
+		rows := make([][]string, 0, len(a.Rooms))
+		for _, r := range a.Rooms {
+			rows = append(rows, []string{r.Name, dash(text(r.Alias)), r.Status, yesNo(r.Listening), yesNo(len(r.Deaf) == 0), r.ID})
+		}
+		if err := o.out.table([]string{"ROOM", "ALIAS", "STATUS", "HEARS JOINS", "WOULD REACT", "ID"}, rows); err != nil {
+			return err
+		}
+	}
+	o.adviseDeaf(a.Name, a.Deaf)
+	for _, r := range a.Rooms {
+		for _, d := range r.Deaf {
+			if !mentions(a.Deaf, d.Code) {
+				o.out.say("%s in %s: %s", oneLine(a.Name), oneLine(r.Name), oneLine(d.Text))
+			}
+		}
+	}
+	return nil
+}
+
+func mentions(reasons []deafReason, code string) bool {
+	for _, r := range reasons {
+		if r.Code == code {
+			return true
+		}
+	}
+	return false
+}
+
+func newRoomAgentsDeleteCommand(opts *options) *cobra.Command {
+	var confirm confirmation
+	cmd := &cobra.Command{
+		Use:   "delete AGENT",
+		Short: "Delete an agent: its key, its memberships, what waits for it",
+		Long: `Delete an agent: its key is refused at once, its connections end, its memberships and what waits for it go. What it said
+stays in the rooms. Its name is free again, for another agent.`,
+		Example: `  signalbox roomagents delete build-bot --yes
+  signalbox roomagents delete 0193 --yes --json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: firstArg(opts.completeRoomAgents()),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, id, err := opts.clientAnd(cmd.Context(), kindRoomAgent, args[0])
+			if err != nil {
+				return err
+			}
+			if err := confirm.ask(opts, fmt.Sprintf("Delete room agent %s? This cannot be undone.", args[0])); err != nil {
+				return err
+			}
+			if err := c.do(cmd.Context(), http.MethodDelete, roomPath("room-agents", id), nil, nil, nil); err != nil {
+				return err
+			}
+			if opts.json {
+				return opts.out.document(field{"room_agent_id", id}, field{"deleted", true})
+			}
+			opts.out.text("room agent %s deleted", id)
+			return nil
+		},
+	}
+	confirm.add(cmd)
+	return cmd
+}
+
+// agentPolicy is who may address an agent.
+type agentPolicy struct {
+	AgentID     string          `json:"agent_id"`
+	Addressable string          `json:"addressable"`
+	OpenCommand *string         `json:"open_command"`
+	Policy      json.RawMessage `json:"policy"`
+}
+
+func newRoomAgentsPolicyCommand(opts *options) *cobra.Command {
+	var (
+		open, ownerOnly bool
+		file            string
+	)
+	cmd := &cobra.Command{
+		Use:   "policy AGENT",
+		Short: "Show or set who may address an agent",
+		Long: `Show or set who may address an agent. A new agent answers to its owner only; --open lets everybody address it, --owner-only
+takes that back, and --file sets rules.
+
+A policy is {"rules": […]}. A rule has rooms, room_groups, users and agents, each "*" or a list of ids (default "*"), owner
+(the agent's owner) and owner_agents (agents of the same owner), both false by default. A sender is admitted when a rule
+matches room and group, and the list of the sender's kind or an owner field. No rules admit everybody. Without a flag the
+policy is shown; its output with --json is what --file takes, under "policy".`,
+		Example: `  signalbox roomagents policy build-bot
+  signalbox roomagents policy build-bot --open
+  signalbox roomagents policy build-bot --file policy.json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: firstArg(opts.completeRoomAgents()),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var rules json.RawMessage
+			change := true
+			switch {
+			case open:
+				rules = json.RawMessage("null")
+			case ownerOnly:
+				rules = json.RawMessage(`{"rules":[{"users":[],"agents":[],"owner":true}]}`)
+			case file != "":
+				text, err := textOrFile("--file", "@"+file)
+				if err != nil {
+					return err
+				}
+				if !json.Valid([]byte(text)) {
+					return usagef("--file: %s is no JSON", file)
+				}
+				rules = json.RawMessage(text)
+			default:
+				change = false
+			}
+			c, id, err := opts.clientAnd(cmd.Context(), kindRoomAgent, args[0])
+			if err != nil {
+				return err
+			}
+			path := roomPath("room-agents", id, "policy")
+			var p record[agentPolicy]
+			if change {
+				err = c.do(cmd.Context(), http.MethodPut, path, nil, map[string]any{"policy": rules}, &p)
+			} else {
+				err = c.get(cmd.Context(), path, nil, &p)
+			}
+			if err != nil {
+				return err
+			}
+			if opts.json {
+				return opts.out.object("policy", p)
+			}
+			opts.out.text("%s is addressable by: %s", oneLine(args[0]), p.V.Addressable)
+			if p.V.OpenCommand != nil {
+				opts.out.say("open it to everybody with: %s", *p.V.OpenCommand)
+			}
+			if p.V.Addressable == "some" {
+				opts.out.text("%s", printable(string(p.V.Policy)))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&open, "open", false, "let everybody address it")
+	cmd.Flags().BoolVar(&ownerOnly, "owner-only", false, "let only its owner address it")
+	cmd.Flags().StringVar(&file, "file", "", "JSON file with the rules")
+	cmd.MarkFlagsMutuallyExclusive("open", "owner-only", "file")
+	return cmd
+}
+
+func newRoomAgentsKeysCommand(opts *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "Mint, list and revoke keys that register agents",
+		Long: `Mint, list and revoke keys that register agents. What a registration key registers belongs to the person it was made for;
+what a bootstrap key registers belongs to nobody who signs in. The agents stay when the key is revoked.`,
+		Example: "  signalbox roomagents keys list",
+	}
+	cmd.AddCommand(newRegistrationKeysMintCommand(opts), newRegistrationKeysListCommand(opts), newRegistrationKeysRevokeCommand(opts))
+	return cmd
+}
+
+func newRegistrationKeysMintCommand(opts *options) *cobra.Command {
+	var (
+		person    string
+		bootstrap bool
+	)
+	cmd := &cobra.Command{
+		Use:   "mint [LABEL]",
+		Short: "Mint a registration key and print it once",
+		Long:  "Mint a registration key. The key alone goes to stdout, this once; everything else goes to stderr.",
+		Example: `  signalbox roomagents keys mint laptop > registration.key
+  signalbox roomagents keys mint ben-laptop --person ben@example.com
+  signalbox roomagents keys mint installer --bootstrap --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if bootstrap && person != "" {
+				return usagef("--bootstrap and --person exclude each other: a bootstrap key belongs to no person")
+			}
+			c, err := opts.newClient()
+			if err != nil {
+				return err
+			}
+			body := map[string]any{"kind": "registration", "label": ""}
+			if bootstrap {
+				body["kind"] = "bootstrap"
+			}
+			if len(args) == 1 {
+				body["label"] = args[0]
+			}
+			if person != "" {
+				if body["person_id"], err = c.find(cmd.Context(), kindPerson, person); err != nil {
+					return err
+				}
+			}
+			var k record[registrationKeyRow]
+			if err := c.post(cmd.Context(), "/registration-keys", body, &k); err != nil {
+				return err
+			}
+			if opts.json {
+				return opts.out.object("registration_key", k)
+			}
+			opts.out.text("%s", k.V.Key)
+			opts.out.say("%s key %s (%s) minted for %s; it is not shown again", k.V.Kind, shortID(k.V.ID), oneLine(k.V.Label), oneLine(nameOf(k.V.Person)))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&person, "person", "", "who owns what it registers: email, name or id (default: the operator person)")
+	cmd.Flags().BoolVar(&bootstrap, "bootstrap", false, "a key of the deployment: what it registers belongs to a person that nobody signs in as")
+	_ = cmd.RegisterFlagCompletionFunc("person", opts.completePeople())
+	return cmd
+}
+
+func newRegistrationKeysListCommand(opts *options) *cobra.Command {
+	var revoked bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List registration keys",
+		Example: `  signalbox roomagents keys list
+  signalbox roomagents keys list --revoked --json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := opts.newClient()
+			if err != nil {
+				return err
+			}
+			query := url.Values{}
+			if revoked {
+				query.Set("include_revoked", "true")
+			}
+			var keys []record[registrationKeyRow]
+			if err := c.get(cmd.Context(), "/registration-keys", query, &keys); err != nil {
+				return err
+			}
+			if opts.json {
+				return opts.out.document(field{"items", nonNil(keys)}, field{"next_cursor", nil})
+			}
+			rows := make([][]string, 0, len(keys))
+			for _, k := range keys {
+				rows = append(rows, []string{dash(k.V.Label), k.V.Kind, dash(nameOf(k.V.Person)), opts.out.when(&k.V.CreatedAt),
+					opts.out.when(k.V.RevokedAt), k.V.ID})
+			}
+			return opts.out.table([]string{"LABEL", "KIND", "FOR", "CREATED", "REVOKED", "ID"}, rows)
+		},
+	}
+	cmd.Flags().BoolVar(&revoked, "revoked", false, "include revoked keys")
+	return cmd
+}
+
+func newRegistrationKeysRevokeCommand(opts *options) *cobra.Command {
+	var confirm confirmation
+	cmd := &cobra.Command{
+		Use:   "revoke KEY",
+		Short: "Revoke a registration key for good; the agents it registered stay",
+		Example: `  signalbox roomagents keys revoke laptop --yes
+  signalbox roomagents keys revoke 0193 --yes --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, id, err := opts.clientAnd(cmd.Context(), kindRegistrationKey, args[0])
+			if err != nil {
+				return err
+			}
+			if err := confirm.ask(opts, fmt.Sprintf("Revoke registration key %s? This cannot be undone.", args[0])); err != nil {
+				return err
+			}
+			if err := c.do(cmd.Context(), http.MethodDelete, roomPath("registration-keys", id), nil, nil, nil); err != nil {
+				return err
+			}
+			if opts.json {
+				return opts.out.document(field{"registration_key_id", id}, field{"revoked", true})
+			}
+			opts.out.text("registration key %s revoked", id)
+			return nil
+		},
+	}
+	confirm.add(cmd)
+	return cmd
+}
