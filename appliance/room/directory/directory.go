@@ -6,6 +6,7 @@
 package directory
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -80,8 +81,9 @@ const (
 	maxListed       = 100     // names in one audit row
 )
 
-// record audits a change. Whoever did it is named by participant id.
-func (d *Directory) record(tx Tx, by room.Actor, action, targetType string, target uuid.UUID, metadata map[string]any) error {
+// record audits a change. Whoever did it is named by the credential that the request came with, else by participant id.
+func (d *Directory) record(ctx context.Context, tx Tx, by room.Actor, action, targetType string, target uuid.UUID,
+	metadata map[string]any) error {
 	meta := map[string]any{"actor": string(by.Kind), "actor_name": by.Name}
 	for k, v := range metadata {
 		meta[k] = v
@@ -90,9 +92,22 @@ func (d *Directory) record(tx Tx, by room.Actor, action, targetType string, targ
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "encode audit metadata of %s", action)
 	}
-	who, targetID := by.ParticipantID(), target.String()
-	return d.audit.Append(tx, audit.Entry{UserID: &who, Action: action, TargetType: targetType, TargetID: &targetID,
-		Result: audit.Success, Outcome: audit.Allow, Metadata: b})
+	from := room.OriginOf(ctx)
+	who := from.Principal
+	if who == "" {
+		who = by.ParticipantID()
+	}
+	return d.audit.Append(tx, audit.Entry{UserID: &who, Action: action, TargetType: targetType,
+		TargetID: textOrNil(target.String()), Result: audit.Success, Outcome: audit.Allow, Metadata: b,
+		SourceIP: textOrNil(from.SourceIP), UserAgent: textOrNil(from.UserAgent)})
+}
+
+// textOrNil is nil for the empty text.
+func textOrNil(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }
 
 // changed hints, once the transaction is durable, whoever watches the room's log and the people in it who watch their

@@ -87,7 +87,7 @@ func (d *Directory) CreateDocument(ctx context.Context, by room.Actor, id uuid.U
 		if err := tx.DirInsertDocument(doc); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.document_created", "room", id, map[string]any{"document": doc.Name,
+		return d.record(ctx, tx, by, "room.document_created", "room", id, map[string]any{"document": doc.Name,
 			"document_id": doc.ID.String(), "bytes": doc.Size})
 	})
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *Directory) UpdateDocument(ctx context.Context, by room.Actor, id uuid.U
 		if err := tx.DirUpdateDocument(doc); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.document_updated", "room", doc.Room.ID, map[string]any{"document": doc.Name,
+		return d.record(ctx, tx, by, "room.document_updated", "room", doc.Room.ID, map[string]any{"document": doc.Name,
 			"document_id": id.String(), "bytes": doc.Size})
 	})
 	if err != nil {
@@ -145,7 +145,7 @@ func (d *Directory) DeleteDocument(ctx context.Context, by room.Actor, id uuid.U
 		if err := tx.DirDeleteDocument(doc.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.document_deleted", "room", doc.Room.ID, map[string]any{"document": doc.Name,
+		return d.record(ctx, tx, by, "room.document_deleted", "room", doc.Room.ID, map[string]any{"document": doc.Name,
 			"document_id": id.String()})
 	})
 }

@@ -32,7 +32,7 @@ func (d *Directory) CreateGroup(ctx context.Context, by room.Actor, name, descri
 			}
 			return err
 		}
-		return d.record(tx, by, "room_group.created", "room_group", g.ID, map[string]any{"name": name})
+		return d.record(ctx, tx, by, "room_group.created", "room_group", g.ID, map[string]any{"name": name})
 	})
 	return g, err
 }

@@ -28,7 +28,7 @@ func (d *Directory) Link(ctx context.Context, by room.Actor, id uuid.UUID, l New
 		if err := setLink(tx, by, r, l, ""); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.linked", "room", id, map[string]any{"target": l.Target.String(), "label": l.Label})
+		return d.record(ctx, tx, by, "room.linked", "room", id, map[string]any{"target": l.Target.String(), "label": l.Label})
 	})
 }
 
@@ -68,7 +68,7 @@ func (d *Directory) Unlink(ctx context.Context, by room.Actor, id, target uuid.U
 		if !was {
 			return fault.New(fault.NotFound, "room %q has no link to room %q", r.Name, to.Name)
 		}
-		return d.record(tx, by, "room.unlinked", "room", id, map[string]any{"target": target.String()})
+		return d.record(ctx, tx, by, "room.unlinked", "room", id, map[string]any{"target": target.String()})
 	})
 }
 

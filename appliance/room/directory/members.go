@@ -154,7 +154,7 @@ func (d *Directory) Invite(ctx context.Context, by room.Actor, id uuid.UUID, lis
 		if err := d.join(tx, r, joined); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.agents_invited", "room", id, map[string]any{"agents": some(memberNames(joined)),
+		return d.record(ctx, tx, by, "room.agents_invited", "room", id, map[string]any{"agents": some(memberNames(joined)),
 			"agent_count": len(joined)})
 	})
 	if err != nil {
@@ -209,12 +209,6 @@ func (d *Directory) InviteAgent(ctx context.Context, by room.Actor, id uuid.UUID
 	return err
 }
 
-// SetAgentAlias is SetAlias for the command !set-alias.
-func (d *Directory) SetAgentAlias(ctx context.Context, by room.Actor, id, agentID uuid.UUID, alias string) error {
-	_, err := d.SetAlias(ctx, by, id, agentID, alias)
-	return err
-}
-
 // Remove ends an agent's membership; what waited for it of the room goes without a gap, and so do its claim, placement
 // and lease there (C.7). Whoever may write to the room may do it, and the agent's owner. NotFound when it is no member.
 func (d *Directory) Remove(ctx context.Context, by room.Actor, id, agentID uuid.UUID) error {
@@ -229,7 +223,7 @@ func (d *Directory) Remove(ctx context.Context, by room.Actor, id, agentID uuid.
 		if err := tx.DirDeleteMember(r.No, m.Agent.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.agent_removed", "room", id, map[string]any{"agent": m.Agent.Name,
+		return d.record(ctx, tx, by, "room.agent_removed", "room", id, map[string]any{"agent": m.Agent.Name,
 			"agent_id": m.Agent.ID.String()})
 	})
 }
@@ -319,7 +313,7 @@ func (d *Directory) changeMember(ctx context.Context, by room.Actor, id, agentID
 		if err := d.changed(tx, r.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, action, "room", id, map[string]any{"agent": m.Agent.Name, "value": value})
+		return d.record(ctx, tx, by, action, "room", id, map[string]any{"agent": m.Agent.Name, "value": value})
 	})
 	if err != nil {
 		return room.Member{}, err

@@ -119,7 +119,7 @@ func (d *Directory) AddPeople(ctx context.Context, by room.Actor, id uuid.UUID, 
 		if err := d.changed(tx, r.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.people_added", "room", id, map[string]any{"people": some(names)})
+		return d.record(ctx, tx, by, "room.people_added", "room", id, map[string]any{"people": some(names)})
 	})
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (d *Directory) RemovePerson(ctx context.Context, by room.Actor, id, personI
 		if err := tx.DirDeletePerson(r.No, p.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.person_removed", "room", id, map[string]any{"person": p.Email})
+		return d.record(ctx, tx, by, "room.person_removed", "room", id, map[string]any{"person": p.Email})
 	})
 }
 
@@ -204,7 +204,7 @@ func (d *Directory) SetManager(ctx context.Context, by room.Actor, id, personID 
 		if err := d.changed(tx, r.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.manager_set", "room", id, map[string]any{"person": p.Email, "value": manager})
+		return d.record(ctx, tx, by, "room.manager_set", "room", id, map[string]any{"person": p.Email, "value": manager})
 	})
 }
 

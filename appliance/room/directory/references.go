@@ -71,7 +71,7 @@ func (d *Directory) CreateReference(ctx context.Context, by room.Actor, n NewRef
 		if r.No, err = tx.DirInsertReference(r); err != nil {
 			return err
 		}
-		return d.record(tx, by, "reference.created", "reference", r.ID, map[string]any{"name": r.Name, "type": r.Type})
+		return d.record(ctx, tx, by, "reference.created", "reference", r.ID, map[string]any{"name": r.Name, "type": r.Type})
 	})
 	return r, err
 }
@@ -98,7 +98,7 @@ func (d *Directory) UpdateReference(ctx context.Context, by room.Actor, id uuid.
 		if err := tx.DirUpdateReference(r); err != nil {
 			return err
 		}
-		return d.record(tx, by, "reference.updated", "reference", id, map[string]any{"name": r.Name})
+		return d.record(ctx, tx, by, "reference.updated", "reference", id, map[string]any{"name": r.Name})
 	})
 	return r, err
 }
@@ -116,7 +116,7 @@ func (d *Directory) DeleteReference(ctx context.Context, by room.Actor, id uuid.
 		if err := tx.DirDeleteReference(r.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, "reference.deleted", "reference", id, map[string]any{"name": r.Name})
+		return d.record(ctx, tx, by, "reference.deleted", "reference", id, map[string]any{"name": r.Name})
 	})
 }
 
@@ -135,7 +135,7 @@ func (d *Directory) Attach(ctx context.Context, by room.Actor, id, reference uui
 		if err := tx.DirAttach(r.No, ref.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.reference_attached", "room", id, map[string]any{"reference": ref.Name,
+		return d.record(ctx, tx, by, "room.reference_attached", "room", id, map[string]any{"reference": ref.Name,
 			"reference_id": reference.String()})
 	})
 }
@@ -158,7 +158,7 @@ func (d *Directory) Detach(ctx context.Context, by room.Actor, id, reference uui
 		if !was {
 			return fault.New(fault.NotFound, "reference %q is not attached to room %q", ref.Name, r.Name)
 		}
-		return d.record(tx, by, "room.reference_detached", "room", id, map[string]any{"reference": ref.Name,
+		return d.record(ctx, tx, by, "room.reference_detached", "room", id, map[string]any{"reference": ref.Name,
 			"reference_id": reference.String()})
 	})
 }

@@ -83,7 +83,7 @@ func (d *Directory) DefineRole(ctx context.Context, by room.Actor, id uuid.UUID,
 		if err := d.changed(tx, r.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.role_defined", "room", id, map[string]any{"role": n.Name, "exclusive": n.Exclusive})
+		return d.record(ctx, tx, by, "room.role_defined", "room", id, map[string]any{"role": n.Name, "exclusive": n.Exclusive})
 	})
 	return role, err
 }
@@ -125,7 +125,7 @@ func (d *Directory) EditRole(ctx context.Context, by room.Actor, id uuid.UUID, n
 		if err := d.changed(tx, r.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.role_edited", "room", id, map[string]any{"role": old.Name, "new_name": role.Name,
+		return d.record(ctx, tx, by, "room.role_edited", "room", id, map[string]any{"role": old.Name, "new_name": role.Name,
 			"exclusive": role.Exclusive})
 	})
 	return role, err
@@ -149,7 +149,7 @@ func (d *Directory) DeleteRole(ctx context.Context, by room.Actor, id uuid.UUID,
 		if err := d.changed(tx, r.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.role_deleted", "room", id, map[string]any{"role": role.Name})
+		return d.record(ctx, tx, by, "room.role_deleted", "room", id, map[string]any{"role": role.Name})
 	})
 }
 

@@ -51,7 +51,7 @@ func (d *Directory) Create(ctx context.Context, by room.Actor, n NewRoom) (room.
 				return err
 			}
 		}
-		return d.create(tx, by, n, &made)
+		return d.create(ctx, tx, by, n, &made)
 	})
 	if err != nil {
 		return room.Room{}, err
@@ -149,7 +149,7 @@ func repeated(tx ReadTx, id uuid.UUID) (room.Room, bool, error) {
 	return r, err == nil, err
 }
 
-func (d *Directory) create(tx Tx, by room.Actor, n NewRoom, r *room.Room) error {
+func (d *Directory) create(ctx context.Context, tx Tx, by room.Actor, n NewRoom, r *room.Room) error {
 	r.CreatedAt, r.UpdatedAt = tx.Now(), tx.Now()
 	if n.Group != "" {
 		g, err := tx.DirGroup(n.Group)
@@ -196,7 +196,7 @@ func (d *Directory) create(tx Tx, by room.Actor, n NewRoom, r *room.Room) error 
 		return err
 	}
 	*r = made
-	return d.record(tx, by, "room.created", "room", r.ID, map[string]any{"name": r.Name, "channel_type": string(r.Channel),
+	return d.record(ctx, tx, by, "room.created", "room", r.ID, map[string]any{"name": r.Name, "channel_type": string(r.Channel),
 		"agents": some(memberNames(members)), "agent_count": len(members)})
 }
 
@@ -277,7 +277,7 @@ func (d *Directory) Update(ctx context.Context, by room.Actor, id uuid.UUID, c R
 		if err := d.changed(tx, r.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, "room.updated", "room", id, map[string]any{"fields": fields})
+		return d.record(ctx, tx, by, "room.updated", "room", id, map[string]any{"fields": fields})
 	})
 	return r, err
 }
@@ -371,7 +371,7 @@ func (d *Directory) setArchived(ctx context.Context, by room.Actor, id uuid.UUID
 		if err := d.changed(tx, r.No); err != nil {
 			return err
 		}
-		return d.record(tx, by, action, "room", id, map[string]any{"name": r.Name})
+		return d.record(ctx, tx, by, action, "room", id, map[string]any{"name": r.Name})
 	})
 	return r, err
 }
@@ -403,7 +403,7 @@ func (d *Directory) Delete(ctx context.Context, by room.Actor, id uuid.UUID) err
 		for _, m := range members {
 			tx.AfterCommit(func() { d.changes.Left(m.Agent.No, r.No) })
 		}
-		return d.record(tx, by, "room.deleted", "room", id, map[string]any{"name": r.Name, "agent_count": len(members)})
+		return d.record(ctx, tx, by, "room.deleted", "room", id, map[string]any{"name": r.Name, "agent_count": len(members)})
 	})
 }
 
