@@ -156,7 +156,7 @@ func (m *Media) path(digest [32]byte) string {
 	return filepath.Join(m.o.Dir, name[:2], name[2:])
 }
 
-// room returns the number of the room when the actor is in it: NotFound for no such room, Forbidden for not a member.
+// memberRoom returns the number of the room when the actor is in it: NotFound for no such room, Forbidden for not a member.
 func memberRoom(tx ReadTx, by room.Actor, roomID uuid.UUID) (int64, error) {
 	no, err := tx.MediaRoom(roomID)
 	if fault.Is(err, fault.NotFound) {
@@ -169,6 +169,15 @@ func memberRoom(tx ReadTx, by room.Actor, roomID uuid.UUID) (int64, error) {
 	if err == nil && !in {
 		err = fault.New(fault.Forbidden, "room %s: you are not a member of it", roomID)
 	}
+	return no, err
+}
+
+// Member is the number of the room when the actor is in it; NotFound when there is no such room, Forbidden for others.
+func (m *Media) Member(ctx context.Context, by room.Actor, roomID uuid.UUID) (no int64, err error) {
+	err = m.st.View(ctx, func(tx ReadTx) error {
+		no, err = memberRoom(tx, by, roomID)
+		return err
+	})
 	return no, err
 }
 
