@@ -43,13 +43,18 @@ func (t *Timeline) PostTargeted(ctx context.Context, d Draft, targets Targets) (
 	case n > maxTargets:
 		return Posted{}, nil, fault.Field("target_names", "must be at most %d together with target_roles", maxTargets)
 	}
-	var cast *room.Cast
 	err = t.store.View(ctx, func(tx ReadTx) error {
-		s, err := t.enter(tx, Draft{Actor: d.Actor, RoomID: d.RoomID, ThreadID: d.ThreadID})
+		spot, err := tx.TimelineSpot(d.RoomID)
+		if err != nil {
+			return noRoom(err, d.RoomID)
+		}
+		cast, err := t.castAt(tx, spot.RoomNo, spot.CastRevision)
 		if err != nil {
 			return err
 		}
-		cast = s.cast
+		if _, err := t.member(tx, cast, d.Actor); err != nil {
+			return err
+		}
 		return checkTargets(tx, cast, names, roles, d.ThreadID)
 	})
 	if err != nil {
