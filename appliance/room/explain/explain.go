@@ -28,6 +28,7 @@ const (
 	NotForIt   Code = "not_for_it"  // never queued: a command for others
 	Dropped    Code = "dropped"     // queued, and removed by retention
 	NotKept    Code = "not_kept"    // not in the buffer, and no record says why
+	InGap      Code = "gap"         // passed over: the connection was told of a gap that it fell into
 )
 
 // How an event ended on a stream.
@@ -35,6 +36,7 @@ const (
 	OutcomeDelivered  = "delivered"
 	OutcomeFiltered   = "filtered"
 	OutcomeNotCovered = "not_covered"
+	OutcomeGap        = "gap"
 )
 
 // Queued is the event of the item that waits for the agent.
@@ -82,7 +84,7 @@ type Facts struct {
 // Path is what one live connection will do, or did, with the event.
 type Path struct {
 	Connection string
-	State      Code // Delivered, Waiting, Filtered, NotCovered or Passed
+	State      Code // Delivered, Waiting, Filtered, NotCovered, InGap or Passed
 	Text       string
 }
 
@@ -182,6 +184,8 @@ func (e *explanation) records() (delivered []Delivery) {
 			e.say("It was written to %s at %s, %s after it was queued.", where, stamp(d.At), d.At.Sub(e.Queued.At).Round(time.Millisecond/10))
 		case OutcomeFiltered:
 			e.say("It was passed over on %s at %s: the filter is addressed.", where, stamp(d.At))
+		case OutcomeGap:
+			e.say("It fell into a gap that %s was told of at %s.", where, stamp(d.At))
 		default:
 			e.say("It was passed over on %s at %s: the connection did not cover the room then.", where, stamp(d.At))
 		}
@@ -238,13 +242,15 @@ func outcome(s string) Code {
 		return Delivered
 	case OutcomeFiltered:
 		return Filtered
+	case OutcomeGap:
+		return InGap
 	}
 	return NotCovered
 }
 
 // over answers when no stream delivered the event and none will.
 func (e *explanation) over() {
-	for _, c := range []Code{Filtered, NotCovered} {
+	for _, c := range []Code{InGap, Filtered, NotCovered} {
 		for _, p := range e.out.Paths {
 			if p.State == c {
 				e.passedOver(c, p.Connection)
@@ -263,8 +269,12 @@ func (e *explanation) over() {
 }
 
 func (e *explanation) passedOver(c Code, connection string) {
-	if c == Filtered {
+	switch c {
+	case Filtered:
 		e.end(c, "Passed over on connection %s: its filter is addressed, and this is not for its notice.", connection)
+		return
+	case InGap:
+		e.end(c, "Lost to connection %s in a gap, which it was told of.", connection)
 		return
 	}
 	e.end(c, "Passed over on connection %s, which does not cover the room.", connection)

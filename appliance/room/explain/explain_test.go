@@ -105,6 +105,9 @@ func TestExplain(t *testing.T) {
 		{"was not covered", func(f *Facts) {
 			f.Connections, f.Deliveries = []Connection{live}, []Delivery{delivery("c1", OutcomeNotCovered)}
 		}, NotCovered, []string{"did not cover the room then"}},
+		{"fell into a gap", func(f *Facts) {
+			f.Connections, f.Deliveries = []Connection{live}, []Delivery{delivery("c1", OutcomeGap)}
+		}, InGap, []string{"was told of"}},
 		{"waits on one, passed over on another", func(f *Facts) {
 			f.Deliveries = []Delivery{delivery("c2", OutcomeNotCovered)}
 			f.Connections = []Connection{with(func(c *Connection) { c.Cursor = 90 })}
@@ -130,7 +133,7 @@ func TestExplain(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range []Code{Delivered, Waiting, Filtered, NotCovered, Passed, Offline, OwnPost, NotMember, JoinedLate, NotForIt, Dropped, NotKept} {
+	for _, c := range []Code{Delivered, Waiting, Filtered, NotCovered, Passed, Offline, OwnPost, NotMember, JoinedLate, NotForIt, Dropped, NotKept, InGap} {
 		if !seen[c] {
 			t.Errorf("no case gives %s", c)
 		}
