@@ -86,6 +86,7 @@ func TestDefaultScopesFitTheRole(t *testing.T) {
 		{Viewer, "tasks", false, Viewer, true}, {Viewer, "events", false, Viewer, true}, {Viewer, "commands", true, Operator, false},
 		{Viewer, "audit", false, Auditor, false}, {Viewer, "users", false, Viewer, false},
 		{Operator, "commands", true, Operator, true}, {Operator, "dead-letters", true, Operator, true},
+		{Operator, "rooms", true, Operator, true}, {Operator, "users", false, Viewer, false}, {Viewer, "rooms", false, Viewer, true},
 		{Operator, "agents", true, Admin, false}, {Operator, "audit", false, Auditor, false},
 		{Admin, "agents", true, Admin, true}, {Admin, "audit", false, Auditor, true}, {Admin, "projects", true, Admin, true},
 		{Auditor, "audit", false, Auditor, true}, {Auditor, "tasks", false, Viewer, true}, {Auditor, "tasks", true, Operator, false},
@@ -103,7 +104,7 @@ func TestDefaultScopesFitTheRole(t *testing.T) {
 			t.Errorf("%s: %v", r, err)
 		}
 	}
-	if err := checkScopes(AllScopes()); err != nil || len(AllScopes()) != 27 {
+	if err := checkScopes(AllScopes()); err != nil || len(AllScopes()) != 29 {
 		t.Errorf("%d scopes: %v", len(AllScopes()), err)
 	}
 }
