@@ -133,7 +133,7 @@ func wakeAll(readers []*Reader) {
 // Forget removes the agent's events of a room that it leaves, and the record of those dropped: leaving causes no gap
 // (C.7, E.5). Its numbering goes on. Call it in the transaction that removes the membership.
 func (f *Feed) Forget(tx Tx, agentNo, roomNo int64) error {
-	st, err := tx.FeedState(agentNo)
+	st, _, err := f.retain(tx, agentNo)
 	if err != nil {
 		return err
 	}

@@ -217,10 +217,11 @@ func (f *Feed) sweepAgents(ctx context.Context, agents []int64) (n int, oldest t
 		err := f.upkeep.Update(ctx, "rooms.sweep_events", func(tx Tx) error {
 			done, removed, left = 0, 0, time.Time{}
 			for done < min(len(agents), sweepAgents) && removed < dropRows {
-				st, err := f.dropAged(tx, agents[done], &removed)
-				if err != nil {
+				st, n, err := f.retain(tx, agents[done])
+				if err != nil && !fault.Is(err, fault.NotFound) { // deleted meanwhile
 					return err
 				}
+				removed += int(n)
 				if st.Oldest != 0 && (left.IsZero() || st.OldestAt.Before(left)) {
 					left = st.OldestAt
 				}
@@ -239,23 +240,19 @@ func (f *Feed) sweepAgents(ctx context.Context, agents []int64) (n int, oldest t
 	return n, oldest, nil
 }
 
-// dropAged removes one agent's events past their age and returns what is left.
-func (f *Feed) dropAged(tx Tx, agentNo int64, removed *int) (State, error) {
-	st, err := tx.FeedState(agentNo)
-	if fault.Is(err, fault.NotFound) {
-		return State{}, nil // deleted meanwhile
-	}
-	if err != nil {
-		return State{}, err
+// retain removes and counts what counts as dropped, and returns the numbering after that. Before other events are removed it must
+// run: with fewer of them the cap would admit again what readers were told is lost.
+func (f *Feed) retain(tx Tx, agentNo int64) (st State, n int64, err error) {
+	if st, err = tx.FeedState(agentNo); err != nil {
+		return st, 0, err
 	}
 	through, err := f.cutoff(tx, agentNo, st, tx.Now())
 	if err != nil || through == 0 {
-		return st, err
+		return st, 0, err
 	}
-	n, err := f.drop(tx, agentNo, st, through)
-	if err != nil {
-		return State{}, err
+	if n, err = f.drop(tx, agentNo, st, through); err != nil {
+		return st, 0, err
 	}
-	*removed += int(n)
-	return tx.FeedState(agentNo)
+	st, err = tx.FeedState(agentNo)
+	return st, n, err
 }
