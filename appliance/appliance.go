@@ -72,6 +72,7 @@ type Appliance struct {
 	records   *agent.Records
 	commands  *agent.Commands
 	upkeep    upkeep
+	rooms     rooms
 
 	sessions  *session.Group
 	websocket *agentconn.WebSocket
@@ -112,7 +113,8 @@ func New(ctx context.Context, o Options) (*Appliance, error) {
 	}
 	a.start = a.clock.Now()
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, step := range []func(context.Context) error{a.openData, a.buildDomain, a.buildTransport, a.bootstrap, a.bind} {
+	for _, step := range []func(context.Context) error{a.openData, a.buildDomain, a.buildRooms, a.buildTransport,
+		a.buildRoomTransport, a.bootstrap, a.bind} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, a.Close())
 		}

@@ -139,6 +139,7 @@ func (a *Appliance) routes() *http.ServeMux {
 	mux := a.adminRoutes()
 	mux.Handle(agentconn.WebSocketPath, a.websocket)
 	a.longpoll.Routes(mux)
+	a.roomRoutes(mux)
 	if m := a.cfg.Metrics; m.Enabled && m.Public {
 		mux.Handle("GET /metrics", a.metricsHandler)
 	}

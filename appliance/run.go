@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"signalbox/appliance/config"
@@ -75,6 +76,9 @@ func (a *Appliance) close() error {
 	if a.websocket != nil {
 		a.websocket.Close()
 	}
+	if a.rooms.streams != nil {
+		a.rooms.streams.Close()
+	}
 	errs = append(errs, a.group.stop(ctx))
 	if a.sessions != nil {
 		a.sessions.Close()
@@ -96,7 +100,8 @@ func (a *Appliance) startWorkers() {
 	a.group.start("command deadlines", func(ctx context.Context) error {
 		return deadlines(ctx, a.commands, a.hub, g.CommandTimeoutSweep.Std(), a.clock, a.log)
 	})
-	for _, w := range a.workers() {
+	a.group.start("room connections", a.sweepConnections)
+	for _, w := range slices.Concat(a.workers(), a.roomWorkers()) {
 		a.group.start(w.name, func(ctx context.Context) error { return w.run(ctx, a.clock, a.log) })
 	}
 	a.group.start("watchdog", func(ctx context.Context) error {

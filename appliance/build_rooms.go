@@ -1,0 +1,156 @@
+package appliance
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"signalbox/appliance/fault"
+	"signalbox/appliance/room"
+	"signalbox/appliance/room/connection"
+	"signalbox/appliance/room/directory"
+	"signalbox/appliance/room/feed"
+	"signalbox/appliance/room/identity"
+	"signalbox/appliance/room/media"
+	"signalbox/appliance/room/timeline"
+	"signalbox/store"
+	"signalbox/transport/roomapi"
+	"signalbox/transport/roomconn"
+)
+
+// MediaDir holds the files of messages, in the data directory.
+const MediaDir = "media"
+
+// rooms are the parts of the rooms plane.
+type rooms struct {
+	feed        *feed.Feed
+	connections *connection.Registry
+	timeline    *timeline.Timeline
+	identity    *identity.Identity
+	directory   *directory.Directory
+	media       *media.Media
+
+	streams *roomconn.Server
+	agents  *roomapi.Server
+}
+
+// buildRooms makes the services of the rooms plane. Only the numbering is looked at before the listeners are bound: a
+// database that was put back gets new numbers first (rooms protocol N.5).
+func (a *Appliance) buildRooms(ctx context.Context) (err error) {
+	r, c := &a.rooms, a.cfg.Room
+	r.feed = feed.New(store.Bind[feed.Tx, feed.ReadTx](a.db), feed.Options{Retained: c.RetainedEvents,
+		Age: c.RetainedAge.Std(), Start: a.start, Clock: a.clock, Upkeep: store.BindUpkeep[feed.Tx, feed.ReadTx](a.db)})
+	r.identity = identity.New(store.Bind[identity.Tx, identity.ReadTx](a.db), a.auditLog,
+		identity.Keys{Current: a.master.Current, Previous: a.master.Previous},
+		identity.Options{Clock: a.clock, OnDelete: a.forgetRoomAgent, Trouble: a.metrics.trouble,
+			Closed: func(agentNo int64, why string) { r.connections.AgentClosed(agentNo, why) }})
+	r.connections = connection.New(r.identity, connection.Options{Clock: a.clock, Version: a.opts.Version,
+		Observer:   &roomObserver{log: a.log.With().Str("part", "rooms").Logger()},
+		RoomExists: a.roomExists})
+	r.timeline = timeline.New(store.Bind[timeline.Tx, timeline.ReadTx](a.db), r.feed, r.connections, a.hub,
+		timeline.Options{MaxBody: int(c.MessageSize.Bytes())})
+	r.directory = directory.New(directory.Parts{Store: store.Bind[directory.Tx, directory.ReadTx](a.db),
+		Upkeep: store.BindUpkeep[directory.Tx, directory.ReadTx](a.db), Audit: a.auditLog, Log: r.timeline, Queue: r.feed,
+		Changes: r.connections, Hub: a.hub})
+	r.timeline.UseDirectory(r.directory)
+	if _, err := r.identity.Operator(ctx); err != nil {
+		return err
+	}
+	r.media, err = media.New(ctx, store.Bind[media.Tx, media.ReadTx](a.db), media.Options{
+		Dir: filepath.Join(a.cfg.DataDir, MediaDir), MaxFile: c.MediaSize.Bytes(), MaxTotal: c.MediaTotal.Bytes(), Clock: a.clock})
+	return err
+}
+
+// forgetRoomAgent removes what the parts keep of an agent, in the transaction that deletes it.
+func (a *Appliance) forgetRoomAgent(tx identity.Tx, deleted room.Agent) error {
+	whole := any(tx).(*store.Tx)
+	if err := a.rooms.feed.ForgetAgent(whole, deleted.No); err != nil {
+		return err
+	}
+	return a.rooms.directory.AgentDeleted(whole, deleted.No)
+}
+
+// roomExists tells a room that is not there from one that the agent is not in.
+func (a *Appliance) roomExists(ctx context.Context, id uuid.UUID) (bool, error) {
+	_, err := a.rooms.directory.Room(ctx, room.Platform(), id)
+	if fault.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// buildRoomTransport makes what room agents and people connect to.
+func (a *Appliance) buildRoomTransport(context.Context) error {
+	r := &a.rooms
+	log := a.log.With().Str("part", "rooms").Logger()
+	r.streams = roomconn.New(a.sessions, roomconn.Services{Agents: r.identity, Registry: r.connections, Feed: r.feed,
+		Clock: a.clock, Log: log, Metrics: roomconn.NewMetrics(a.registry)},
+		roomconn.Options{Version: a.opts.Version, RemoveSSE: !a.cfg.Room.SSE})
+	return nil
+}
+
+// roomRoutes are those of the rooms plane on the main listener.
+func (a *Appliance) roomRoutes(mux *http.ServeMux) {
+	r := &a.rooms
+	r.streams.Routes(mux)
+}
+
+// sweepConnections ends what has lapsed. Its lateness is how the registry notices that the server stood still, so it has a
+// goroutine of its own.
+func (a *Appliance) sweepConnections(ctx context.Context) error {
+	ticker := a.clock.NewTimer(connection.SweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C():
+		case <-ctx.Done():
+			return nil
+		}
+		a.rooms.connections.Sweep(a.clock.Now())
+		ticker.Reset(connection.SweepEvery)
+	}
+}
+
+// roomWorkers is the background work of the rooms plane.
+func (a *Appliance) roomWorkers() []worker {
+	r := &a.rooms
+	return []worker{
+		{"room event retention", eventSweepEvery, r.feed.Sweep},
+		{"deleted rooms", retentionEvery, r.directory.PurgeDeleted},
+		{"room files", retentionEvery, func(ctx context.Context) (n int, err error) {
+			for more := true; more && err == nil; {
+				var done media.Swept
+				done, more, err = r.media.Sweep(ctx)
+				n += done.Rows + done.Files
+			}
+			return n, err
+		}},
+	}
+}
+
+// eventSweepEvery is how often aged events are removed. Readers do not wait for it: they pass over them already.
+const eventSweepEvery = 30 * time.Second
+
+// roomObserver writes what happens to connections into the log.
+type roomObserver struct{ log zerolog.Logger }
+
+// Attached follows an attach.
+func (o *roomObserver) Attached(i connection.Info, again bool) {
+	o.log.Info().Str("agent", i.AgentName).Str("connection", i.ConnectionID).Int64("generation", i.Generation).
+		Str("transport", string(i.Transport)).Bool("again", again).Msg("room connection attached")
+}
+
+// Ended follows the end of a connection or of a displaced stream.
+func (o *roomObserver) Ended(i connection.Info, e connection.End) {
+	o.log.Info().Str("agent", i.AgentName).Str("connection", i.ConnectionID).Int64("generation", i.Generation).
+		Str("code", e.Code).Str("reason", e.Reason).Msg("room connection ended")
+}
+
+// Stalled follows a stall of the server.
+func (o *roomObserver) Stalled(d time.Duration) {
+	o.log.Warn().Dur("stall_ms", d).Msg("the server stood still; room connections are given that time")
+}
