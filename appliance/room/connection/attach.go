@@ -13,7 +13,7 @@ import (
 // Attach opens a stream (B.2, checks 7 to 12). A refusal changes nothing: 409 for the protocol range (*Incompatible), for
 // an id of another agent, for a stale expected generation (code taken_over) and for the cap, 403 naming the first room
 // that cannot be served. wake is called whenever Pass has something new to tell. It is called outside of locks, from any
-// goroutine, also after the end, and must not block.
+// goroutine, also before Attach returns and after the end, and must not block.
 func (r *Registry) Attach(ctx context.Context, q Request, wake func()) (*Stream, error) {
 	switch {
 	case q.ConnectionID == "":

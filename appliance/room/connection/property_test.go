@@ -320,9 +320,9 @@ func (w *walk) rare() {
 // memberships and restarts.
 func TestAnyInterleaving(t *testing.T) {
 	t.Parallel()
-	steps, walks := 1500, 40
+	steps, walks := 1000, 20
 	if testing.Short() {
-		walks = 8
+		walks = 5
 	}
 	for seed := range walks {
 		g := newRig(t)
