@@ -171,14 +171,17 @@ func TestPlacements(t *testing.T) {
 	}
 	gen := ptr(s.Generation())
 	done, err := g.Place(1, "c1", gen, map[string]uuid.UUID{"s1": ref(1).ID, "s2": ref(2).ID})
-	if err != nil || !reflect.DeepEqual(done.Rooms, refIDs(1, 2)) || len(done.Released) != 1 || done.Released[0].ConnectionID != "c2" ||
+	if err != nil || !reflect.DeepEqual(done.Rooms, refIDs(1, 2)) || len(done.Released) != 1 ||
+		done.Released[0].ConnectionID != "c2" ||
 		done.Released[0].RoomID != ref(2).ID || *done.Released[0].SessionID != "other" {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	if p := sibling.Pass(); len(p.Released) != 1 || *p.Released[0].SessionID != "other" || !p.Changed || len(p.Rooms) != 0 || sibling.Held() {
+	if p := sibling.Pass(); len(p.Released) != 1 || *p.Released[0].SessionID != "other" || !p.Changed || len(p.Rooms) != 0 ||
+		sibling.Held() {
 		t.Fatalf("got %+v", p)
 	}
-	if done, err = g.Place(1, "c1", gen, map[string]uuid.UUID{"s1": ref(2).ID}); err != nil || !reflect.DeepEqual(done.Rooms, refIDs(2)) ||
+	if done, err = g.Place(1, "c1", gen, map[string]uuid.UUID{"s1": ref(2).ID}); err != nil || !reflect.DeepEqual(done.Rooms,
+		refIDs(2)) ||
 		len(done.Released) != 0 || !reflect.DeepEqual(done.Placements, map[string]uuid.UUID{"s1": ref(2).ID}) {
 		t.Fatalf("%+v, %v", done, err)
 	}
@@ -299,7 +302,8 @@ func TestPresence(t *testing.T) {
 		}
 	}
 	check("nobody", map[room.ConnectionModel]room.Status{room.AlwaysOn: room.StatusDisconnected,
-		room.SessionAddressable: room.StatusNoSession, room.AutoSession: room.StatusDisconnected, room.SessionPassive: room.StatusAwaitingManualPoll})
+		room.SessionAddressable: room.StatusNoSession, room.AutoSession: room.StatusDisconnected,
+		room.SessionPassive: room.StatusAwaitingManualPoll})
 	g.attach(1, "c1", ScopeAll)
 	check("coverage is no presence", map[room.ConnectionModel]room.Status{room.AlwaysOn: room.StatusLive,
 		room.SessionAddressable: room.StatusNoSession, room.AutoSession: room.StatusDormant})
@@ -312,7 +316,8 @@ func TestPresence(t *testing.T) {
 	g.attach(1, "c3", ScopeSingle, 1)
 	check("claim", map[room.ConnectionModel]room.Status{room.SessionAddressable: room.StatusLive, room.AutoSession: room.StatusLive})
 	g.pass(6 * time.Second)
-	check("lapsed", map[room.ConnectionModel]room.Status{room.AlwaysOn: room.StatusDisconnected, room.SessionAddressable: room.StatusNoSession})
+	check("lapsed", map[room.ConnectionModel]room.Status{room.AlwaysOn: room.StatusDisconnected,
+		room.SessionAddressable: room.StatusNoSession})
 }
 
 func TestRuntimeState(t *testing.T) {

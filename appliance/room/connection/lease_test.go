@@ -205,7 +205,8 @@ func TestDeliveries(t *testing.T) {
 	if len(got) != 2 || got[0].ConnectionID != "c1" || got[0].Count != 1000 || got[0].Skip != "" || got[1].ConnectionID != "c2" {
 		t.Fatalf("got %+v", got)
 	}
-	if got := g.Deliveries(1, 1005); len(got) != 1 || got[0].Skip != SkipFiltered || got[0].First != 1001 || got[0].At != g.clock.Now() {
+	if got := g.Deliveries(1, 1005); len(got) != 1 || got[0].Skip != SkipFiltered || got[0].First != 1001 ||
+		got[0].At != g.clock.Now() {
 		t.Fatalf("got %+v", got)
 	}
 	if got := g.Deliveries(1, 1011); len(got) != 1 || got[0].Skip != SkipNotCovered || got[0].Generation != s.Generation() {
@@ -220,7 +221,8 @@ func TestDeliveries(t *testing.T) {
 	if n := len(g.agentOf(1).ring.runs); n != ringSize {
 		t.Fatalf("%d runs kept", n)
 	}
-	if g.Deliveries(1, 500) != nil || len(g.Deliveries(1, 2000+2*(3*ringSize-1))) != 1 || len(g.Deliveries(1, 2000+4*ringSize)) != 1 {
+	if g.Deliveries(1, 500) != nil || len(g.Deliveries(1, 2000+2*(3*ringSize-1))) != 1 || len(g.Deliveries(1,
+		2000+4*ringSize)) != 1 {
 		t.Fatal("the newest runs are kept")
 	}
 }

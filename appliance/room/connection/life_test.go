@@ -49,7 +49,8 @@ func TestTakeover(t *testing.T) {
 	if g.woken["c1"] == before {
 		t.Error("the displaced stream was not woken")
 	}
-	if p := first.Pass(); p.End == nil || p.End.Code != room.CodeTakenOver || !strings.HasPrefix(p.End.Reason, "another stream attached") ||
+	if p := first.Pass(); p.End == nil || p.End.Code != room.CodeTakenOver || !strings.HasPrefix(p.End.Reason,
+		"another stream attached") ||
 		p.End.RoomID != nil {
 		t.Fatalf("got %+v", p)
 	}
@@ -86,7 +87,8 @@ func TestASelfTakeoverReleasesNothing(t *testing.T) {
 	if p := s.Pass(); p.End != nil || p.Changed || len(p.Released) > 0 || !reflect.DeepEqual(s.Info().Rooms, refIDs(2)) {
 		t.Fatalf("got %+v", p)
 	}
-	if done, err := g.Connect(1, "c1", "", ref(3).ID); err != nil || done.Warning != "" || !reflect.DeepEqual(done.Rooms, refIDs(3)) {
+	if done, err := g.Connect(1, "c1", "", ref(3).ID); err != nil || done.Warning != "" || !reflect.DeepEqual(done.Rooms,
+		refIDs(3)) {
 		t.Fatal(done, err)
 	}
 	if rooms, err := g.Unsubscribe(1, "c1", ptr(s.Generation()), ref(2).ID); err != nil || !reflect.DeepEqual(rooms, refIDs(3)) {
@@ -335,6 +337,26 @@ func TestAFailedReadRefusesTheOpen(t *testing.T) {
 	g.attach(1, "c1", ScopeAll)
 }
 
+func TestAPanicInTheReadLocksNobodyOut(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.table.hook = func(int64) { panic("broken") }
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_, _ = g.try(request(1, "c1", ScopeAll))
+	}()
+	g.table.hook = nil
+	g.attach(1, "c1", ScopeAll)
+	g.Evict("c1", "")
+	if a := g.agentOf(1); a.loads != 0 || a.members != nil {
+		t.Error("the read still counts")
+	}
+}
+
 func TestTheClaimLockIsNotHeldDuringTheRead(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -399,8 +421,10 @@ func TestObserver(t *testing.T) {
 	g.attach(1, "c1", ScopeSingle, 1).Detach()
 	g.attach(1, "c1", ScopeSingle, 1)
 	g.Evict("c1", "go")
-	g.clock.Advance(10 * time.Second)
-	g.Sweep(g.clock.Now())
+	for range 2 { // the first is the start of the server
+		g.clock.Advance(10 * time.Second)
+		g.Sweep(g.clock.Now())
+	}
 	want := []string{"attached c1 false", "ended c1 true 1 taken_over", "attached c1 true", "attached c1 true",
 		"ended c1 true 1 closed", "stalled 8s"}
 	for i, s := range want {

@@ -146,7 +146,8 @@ func (m *model) keepOnly(c *mconn, keep func(int64) bool) {
 }
 
 // attach is B.2, 8 to 12, and B.5.
-func (m *model) attach(agent int64, id string, scope Scope, spawn bool, revision int, after int64, expected *int64, rooms []int64) (string, int64) {
+func (m *model) attach(agent int64, id string, scope Scope, spawn bool, revision int, after int64, expected *int64,
+	rooms []int64) (string, int64) {
 	m.settle()
 	c := m.conns[id]
 	if c != nil && c.agent != agent {
@@ -465,8 +466,10 @@ func (m *model) state() string {
 			places = append(places, fmt.Sprintf("%s=%d", s, r))
 		}
 		sort.Strings(places)
-		out = append(out, fmt.Sprintf("%s agent=%d gen=%d attached=%v scope=%s held=%v claims=%v places=%v covers=%v done=%d", id, c.agent,
-			c.gen, c.attached, c.scope, c.held, slices.Sorted(maps.Keys(c.claims)), places, slices.Sorted(maps.Keys(m.coverage(c))), c.done))
+		out = append(out, fmt.Sprintf("%s agent=%d gen=%d attached=%v scope=%s held=%v claims=%v places=%v covers=%v done=%d", id,
+			c.agent,
+			c.gen, c.attached, c.scope, c.held, slices.Sorted(maps.Keys(c.claims)), places, slices.Sorted(maps.Keys(m.coverage(c))),
+			c.done))
 	}
 	sort.Strings(out)
 	return strings.Join(out, "\n")

@@ -50,7 +50,8 @@ func TestRefusedOpensChangeNothing(t *testing.T) {
 		{"3 no id", func(q *Request) { q.ConnectionID = "" }, "validation_error", "connection_id"},
 		{"4 scope", func(q *Request) { q.Scope = "multi" }, "validation_error", `"multi"`},
 		{"5 filter", func(q *Request) { q.Filter = "some" }, "validation_error", `"some"`},
-		{"7 protocol", func(q *Request) { q.Declared = Declaration{Speaks: ptr(9), Accepts: ptr(9)} }, "incompatible", "update switch-core"},
+		{"7 protocol", func(q *Request) { q.Declared = Declaration{Speaks: ptr(9), Accepts: ptr(9)} }, "incompatible",
+			"update switch-core"},
 		{"8 another agent's id", func(q *Request) { q.ConnectionID = "d1" }, "conflict", "not open"},
 		{"9 stale generation", func(q *Request) { q.ExpectedGeneration = ptr(c1.Generation() - 1) }, "taken_over", "generation"},
 		{"9 before 11", func(q *Request) {
@@ -59,8 +60,10 @@ func TestRefusedOpensChangeNothing(t *testing.T) {
 		}, "taken_over", "generation"},
 		{"10 one too many", func(q *Request) { q.ConnectionID = "new" }, "conflict", "32"},
 		{"10 before 11", func(q *Request) { q.ConnectionID, q.Rooms = "new", refIDs(7) }, "conflict", "32"},
-		{"11 a room not the agent's", func(q *Request) { q.Rooms = refIDs(2, 6) }, "forbidden", "Room not found: " + ref(6).ID.String()},
-		{"11 no room, first bad one", func(q *Request) { q.Rooms = refIDs(3, 7, 6) }, "forbidden", "Room not found: " + ref(7).ID.String()},
+		{"11 a room not the agent's", func(q *Request) { q.Rooms = refIDs(2, 6) }, "forbidden",
+			"Room not found: " + ref(6).ID.String()},
+		{"11 no room, first bad one", func(q *Request) { q.Rooms = refIDs(3, 7, 6) }, "forbidden",
+			"Room not found: " + ref(7).ID.String()},
 	} {
 		q := request(1, "c1", ScopeSingle, 1)
 		tc.change(&q)
@@ -125,33 +128,46 @@ func TestRefusedRequestsChangeNothing(t *testing.T) {
 		{"subscribe held by a sibling", subscribe("c1", gen, 2, false), "conflict", "c3"},
 
 		{"unsubscribe unknown", func() error { _, err := g.Unsubscribe(1, "zz", gen, ref(1).ID); return err }, "not_found", "zz"},
-		{"unsubscribe stale", func() error { _, err := g.Unsubscribe(1, "c1", stale, ref(1).ID); return err }, "taken_over", "generation"},
-		{"unsubscribe unfenced", func() error { _, err := g.Unsubscribe(1, "c1", nil, ref(1).ID); return err }, "unfenced", "generation"},
+		{"unsubscribe stale", func() error { _, err := g.Unsubscribe(1, "c1", stale, ref(1).ID); return err }, "taken_over",
+			"generation"},
+		{"unsubscribe unfenced", func() error { _, err := g.Unsubscribe(1, "c1", nil, ref(1).ID); return err }, "unfenced",
+			"generation"},
 
 		{"place unknown", place("zz", gen, nil), "not_found", "zz"},
 		{"place stale", place("c1", stale, nil), "taken_over", "generation"},
 		{"place unfenced", place("c1", nil, nil), "unfenced", "generation"},
-		{"place not a member", place("c1", gen, map[string]uuid.UUID{"s1": ref(2).ID, "s2": ref(6).ID}), "forbidden", ref(6).ID.String()},
+		{"place not a member", place("c1", gen, map[string]uuid.UUID{"s1": ref(2).ID, "s2": ref(6).ID}), "forbidden",
+			ref(6).ID.String()},
 		{"place in no room", place("c1", gen, map[string]uuid.UUID{"s2": ref(7).ID}), "forbidden", ref(7).ID.String()},
-		{"place, sorted order, 403 before 400", place("c1", gen, map[string]uuid.UUID{"a": ref(2).ID, "b": ref(2).ID, "c": ref(7).ID, "d": ref(6).ID}),
+		{"place, sorted order, 403 before 400", place("c1", gen, map[string]uuid.UUID{"a": ref(2).ID, "b": ref(2).ID,
+			"c": ref(7).ID, "d": ref(6).ID}),
 			"forbidden", ref(6).ID.String()},
-		{"place twice", place("c1", gen, map[string]uuid.UUID{"s1": ref(2).ID, "s2": ref(2).ID}), "validation_error", ref(2).ID.String()},
+		{"place twice", place("c1", gen, map[string]uuid.UUID{"s1": ref(2).ID, "s2": ref(2).ID}), "validation_error",
+			ref(2).ID.String()},
 		{"place no session", place("c1", gen, map[string]uuid.UUID{"": ref(2).ID}), "validation_error", "session"},
 
-		{"connect unknown", func() error { _, err := g.Connect(1, "zz", "", ref(1).ID); return err }, "conflict", "connection zz is not open"},
-		{"connect another's", func() error { _, err := g.Connect(1, "d1", "", ref(1).ID); return err }, "conflict", "connection d1 is not open"},
-		{"connect not a member", func() error { _, err := g.Connect(1, "c1", "s1", ref(6).ID); return err }, "validation_error", ref(6).ID.String()},
-		{"connect session alone", func() error { _, err := g.Connect(1, "", "s1", ref(1).ID); return err }, "validation_error", "connection id header"},
+		{"connect unknown", func() error { _, err := g.Connect(1, "zz", "", ref(1).ID); return err }, "conflict",
+			"connection zz is not open"},
+		{"connect another's", func() error { _, err := g.Connect(1, "d1", "", ref(1).ID); return err }, "conflict",
+			"connection d1 is not open"},
+		{"connect not a member", func() error { _, err := g.Connect(1, "c1", "s1", ref(6).ID); return err }, "validation_error",
+			ref(6).ID.String()},
+		{"connect session alone", func() error { _, err := g.Connect(1, "", "s1", ref(1).ID); return err }, "validation_error",
+			"connection id header"},
 
 		{"locate unknown", func() error { _, err := g.Locate(1, "zz", ""); return err }, "conflict", "connection zz is not open"},
-		{"locate without connection", func() error { _, err := g.Locate(1, "", ""); return err }, "validation_error", "connect_to_room"},
-		{"locate session alone", func() error { _, err := g.Locate(1, "", "s1"); return err }, "validation_error", "connection id header"},
+		{"locate without connection", func() error { _, err := g.Locate(1, "", ""); return err }, "validation_error",
+			"connect_to_room"},
+		{"locate session alone", func() error { _, err := g.Locate(1, "", "s1"); return err }, "validation_error",
+			"connection id header"},
 		{"locate session nowhere", func() error { _, err := g.Locate(1, "c1", "s9"); return err }, "validation_error", "s9"},
 		{"locate no claim", func() error { _, err := g.Locate(1, "c2", ""); return err }, "validation_error", "connect_to_room"},
 		{"require", func() error { return g.Require(1, "zz") }, "conflict", "connection zz is not open"},
 
-		{"assume unknown", func() error { return g.AssumeRole(1, "zz", ref(1).ID, "lead", false) }, "conflict", "connection zz is not open"},
-		{"assume not a member", func() error { return g.AssumeRole(1, "c1", ref(6).ID, "lead", false) }, "validation_error", ref(6).ID.String()},
+		{"assume unknown", func() error { return g.AssumeRole(1, "zz", ref(1).ID, "lead", false) }, "conflict",
+			"connection zz is not open"},
+		{"assume not a member", func() error { return g.AssumeRole(1, "c1", ref(6).ID, "lead", false) }, "validation_error",
+			ref(6).ID.String()},
 		{"assume a second", func() error { return g.AssumeRole(1, "c1", ref(1).ID, "scribe", false) }, "validation_error", "lead"},
 		{"assume another's", func() error { return g.AssumeRole(2, "d1", ref(1).ID, "lead", true) }, "validation_error", "agent-1"},
 	} {
@@ -181,7 +197,8 @@ func TestALapsedConnectionIsNotOpen(t *testing.T) {
 	if _, err := g.Locate(1, "c1", ""); classify(err) != "conflict" || !strings.Contains(err.Error(), "connection c1 is not open") {
 		t.Fatalf("got %v", err)
 	}
-	if p := s.Pass(); p.End == nil || p.End.Code != room.CodeHeartbeatLapsed || !strings.HasPrefix(p.End.Reason, "heartbeat lapsed") {
+	if p := s.Pass(); p.End == nil || p.End.Code != room.CodeHeartbeatLapsed || !strings.HasPrefix(p.End.Reason,
+		"heartbeat lapsed") {
 		t.Fatalf("got %+v", p.End)
 	}
 	if err := s.Pong(0); room.RefusedCode(err) != room.CodeConnectionError {
@@ -245,7 +262,8 @@ func TestNegotiate(t *testing.T) {
 		if err := json.Unmarshal(b, &detail); err != nil {
 			t.Fatal(err)
 		}
-		if detail.Remedy != tc.remedy || detail.Contract != "agent-protocol" || detail.Server.Version != "1.2.3" || detail.Server.Speaks != 8 ||
+		if detail.Remedy != tc.remedy || detail.Contract != "agent-protocol" || detail.Server.Version != "1.2.3" ||
+			detail.Server.Speaks != 8 ||
 			detail.Server.Accepts != 1 || detail.Client["speaks"] != *tc.speaks || detail.Message == "" || detail.Code != nil {
 			t.Errorf("detail %s", b)
 		}

@@ -31,7 +31,10 @@ type Registry struct {
 }
 
 // mark is what the last sweep left: when it ran, and how long the server has stood still altogether.
-type mark struct{ swept, stalled time.Duration }
+type mark struct {
+	swept, stalled time.Duration
+	begun          bool // a sweep has run; a delay before the first is the server's start, no stall to tell of
+}
 
 // New returns a registry without connections. Generations start at the clock, in microseconds (C.2).
 func New(rooms Rooms, o Options) *Registry {
@@ -71,9 +74,10 @@ func (r *Registry) Sweep(now time.Time) {
 	if late > StallAfter {
 		m.stalled += late
 	}
-	m.swept = max(t, m.swept)
+	told := m.begun
+	m.swept, m.begun = max(t, m.swept), true
 	r.mark.Store(&m)
-	if late > StallAfter && r.observer != nil {
+	if late > StallAfter && told && r.observer != nil {
 		r.observer.Stalled(late)
 	}
 	rt := r.now()

@@ -148,7 +148,8 @@ func (g *rig) dump() string {
 		Leases     map[int64]string
 		ByRoom     string
 		Woken      map[string]int
-	}{Generation: g.generation.Load(), Mark: *g.mark.Load(), Agents: map[int64]agentDump{}, Leases: map[int64]string{}, Woken: g.woken}
+	}{Generation: g.generation.Load(), Mark: *g.mark.Load(), Agents: map[int64]agentDump{}, Leases: map[int64]string{},
+		Woken: g.woken}
 	for no, a := range g.agents {
 		if len(a.conns) == 0 && len(a.baselines) == 0 && !a.closed {
 			continue // as good as absent
