@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkQueue queues items for a number of receivers, a commit each, and in the same run inserts the same rows with a
-// prepared statement and known numbers. Of the receivers who are attached, all are.
+// prepared statement and known numbers. attached: all of them have a reader.
 func BenchmarkQueue(b *testing.B) {
 	for _, receivers := range []int{1, 100, 1000} {
 		for _, attached := range []bool{false, true} {
@@ -49,6 +49,18 @@ func BenchmarkQueue(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkQueueAtTheCap queues for receivers that have all they may keep: each event in costs one out.
+func BenchmarkQueueAtTheCap(b *testing.B) {
+	const receivers = 200
+	r := newRig(b, feed.Options{Retained: 100})
+	plaza, _ := crowd(r, receivers)
+	r.post(plaza, 200)
+	for b.Loop() {
+		r.post(plaza, 1)
+	}
+	b.ReportMetric(float64(b.N*receivers)/b.Elapsed().Seconds(), "rows/s")
 }
 
 // rawEvents inserts events whose numbers it knows.
