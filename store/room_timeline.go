@@ -68,6 +68,10 @@ func (r *reader) TimelineCast(roomNo int64) (*room.Cast, error) {
 }
 
 func (r *reader) timelineMembers(roomNo int64) ([]room.Member, error) {
+	var n int
+	if err := r.QueryRow(`SELECT count(*) FROM room_members WHERE room_no = ?`, roomNo).Scan(&n); err != nil {
+		return nil, err
+	}
 	rows, err := r.Query(`SELECT a.room_agent_no, a.id, a.name, a.owner_no, p.id, a.connection_model, a.profile, a.policy,
 		m.alias, m.listening, m.joined_position, m.joined_at
 		FROM room_members m JOIN room_agents a ON a.room_agent_no = m.room_agent_no
@@ -76,7 +80,9 @@ func (r *reader) timelineMembers(roomNo int64) ([]room.Member, error) {
 		return nil, err
 	}
 	defer rows.Close()
-	var out []room.Member
+	// Most agents of a room have one of few profiles and policies: each text is read once, and its policy shared.
+	profiles, policies := map[string]room.Profile{}, map[string]*room.Policy{}
+	out := make([]room.Member, 0, n)
 	for rows.Next() {
 		var m room.Member
 		var ownerNo *int64
@@ -88,14 +94,21 @@ func (r *reader) timelineMembers(roomNo int64) ([]room.Member, error) {
 			&alias, &m.Listening, &m.JoinedPosition, &m.JoinedAt); err != nil {
 			return nil, err
 		}
-		model := a.Profile.ConnectionModel
-		if err := fromJSON(profile, &a.Profile); err != nil {
-			return nil, err
+		read, known := profiles[profile]
+		if !known {
+			if err := fromJSON(profile, &read); err != nil {
+				return nil, err
+			}
+			profiles[profile] = read
 		}
-		a.Profile.ConnectionModel = model
+		read.ConnectionModel = a.Profile.ConnectionModel
+		a.Profile = read
 		if policy != nil {
-			if a.Policy, err = room.ParsePolicy([]byte(*policy)); err != nil {
-				return nil, fault.Wrap(fault.Internal, err, "read the policy of agent %s", a.ID)
+			if a.Policy, known = policies[*policy]; !known {
+				if a.Policy, err = room.ParsePolicy([]byte(*policy)); err != nil {
+					return nil, fault.Wrap(fault.Internal, err, "read the policy of agent %s", a.ID)
+				}
+				policies[*policy] = a.Policy
 			}
 		}
 		if ownerNo != nil {

@@ -35,7 +35,7 @@ type Draft struct {
 // Posted is what became of a draft.
 type Posted struct {
 	Item     room.Item
-	Statuses map[int64]room.Status // of the agents addressed, or told a command, by number
+	Statuses map[int64]room.Status // of the agents addressed, or told a command, by number; as of now, none of a repeated command
 	Repeated bool                  // the request was known: Item and Answers are the first answer
 	Answers  []room.Item           // what the server said to it in the same transaction
 
