@@ -36,7 +36,7 @@ func renderDocs() string {
 	var b strings.Builder
 	b.WriteString(docsIntro)
 	rts := routes()
-	for _, group := range []string{groupSystem, groupKeys, groupProjects, groupAgents, groupCommands, groupRecords, groupAudit} {
+	for _, group := range docGroups() {
 		fmt.Fprintf(&b, "\n## %s\n\n| Route | Right | Query | Body | Answer |\n|---|---|---|---|---|\n", group)
 		for _, rt := range rts {
 			if rt.doc.group == group {
@@ -142,4 +142,11 @@ const docsShapes = `
 | AuditRow | id, project_id, user_id, action, target_type, target_id, result, outcome, event_id, metadata, source_ip, user_agent, occurred_at |
 | transition record | type, cursor, seq, at, event, status, detail, command |
 | event record | type, cursor, event |
+| Room | id, name, description, instructions, channel_type, chat, owner, group, read_visibility, write_visibility, internal_only, head, archived_at, created_at, updated_at |
+| RoomDetail | Room and members, people, roles, links. A member: agent_id, name, alias, listening, role, status, addressable, owner_only, open_command, reacts_to, deaf, joined_position, joined_at. A person: person_id, name, email, manager, joined_at |
+| RoomItem | id, room_id, position, kind (message, command, room_join), sender (kind, id, name), on_behalf_of, body, thread_id, attachments, automatic, at |
+| item record | type, cursor, item |
+| RoomAgent | id, name, display_name, icon_url, description, owner, type, connector_type, connection_model, command_capabilities, status, connections, addressable (everybody, owner, some), owner_only, open_command, reacts_to, deaf (array of code, text: why it would not react), policy, key_set_at, created_at, updated_at |
+| Connection | connection_id, agent, scope, filter, spawn_capable, cursor, processed, head, lag, generation, claims, placements, transport, attached, held, last_beat_at, last_beat_age_ms, beats, protocol, declared, client, client_version, opened_at, attached_at, role_lease |
+| Person | id, name, email, kind (person, operator, bootstrap), role, has_password, disabled_at, created_at, updated_at |
 `

@@ -44,6 +44,7 @@ type rig struct {
 	router    *agent.Router
 	records   *agent.Records
 	sessions  sessions
+	rooms     *roomRig
 	api       *API
 	handler   http.Handler
 
@@ -96,7 +97,7 @@ func newRig(t testing.TB, change ...func(*Options)) *rig {
 	}
 	g.api = New(Services{Directory: g.directory, Commands: g.commands, Records: g.records,
 		Audit:    BindAudit(log, store.Bind[audit.PruneTx, audit.ReadTx](g.db)),
-		Presence: &g.sessions, System: fixedStatus{}, Upkeep: g.db, Hub: g.hub}, o)
+		Presence: &g.sessions, System: fixedStatus{}, Upkeep: g.db, Hub: g.hub, Rooms: g.buildRooms(log)}, o)
 	mux := http.NewServeMux()
 	g.api.Routes(mux)
 	g.handler = transport.Front{Log: zerolog.Nop()}.Wrap(transport.Mux(mux))
@@ -224,6 +225,10 @@ func (g *rig) state() string {
 			"SELECT group_concat(name || state || coalesce(revoked_at, '')) FROM agents",
 			"SELECT group_concat(name || role || coalesce(revoked_at, '')) FROM api_keys",
 			"SELECT group_concat(action || status || timeout_at) FROM commands",
+			"SELECT group_concat(name || role || coalesce(disabled_at, '') || coalesce(password_hash, '')) FROM people",
+			"SELECT group_concat(name || key_hash || coalesce(policy, '')) FROM room_agents",
+			"SELECT group_concat(name || description || last_position || coalesce(archived_at, '') || cast_revision) FROM rooms",
+			"SELECT count(*) || '' FROM room_links", "SELECT count(*) || '' FROM room_people", "SELECT count(*) || '' FROM registration_keys",
 			"SELECT count(*) || '' FROM tasks", "SELECT count(*) || '' FROM events", "SELECT count(*) || '' FROM audit_log"} {
 			var s *string
 			if err := tx.QueryRow(q).Scan(&s); err != nil {

@@ -28,8 +28,11 @@ type route struct {
 	bulk         bool       // counts in the bulk bucket
 	local        bool       // for the machine's own administrator alone, on the admin socket
 	doc          doc
-	handle       func(*API, http.ResponseWriter, *call) error
+	handle       handler
 }
+
+// handler serves one admitted request; an error that it returns is the answer.
+type handler func(*API, http.ResponseWriter, *call) error
 
 // doc is what docs/api.md says of a route.
 type doc struct {
@@ -55,7 +58,13 @@ const pageQuery = "`cursor`, `limit` 1..5000"
 // routes returns the table.
 func routes() []route {
 	return slices.Concat(systemRoutes(), keyRoutes(), projectRoutes(), agentRoutes(), commandRoutes(), issueRoutes(),
-		recordRoutes(), auditRoutes())
+		recordRoutes(), auditRoutes(), roomsRoutes(), saidRoutes(), roomAgentRoutes(), connectionRoutes(), peopleRoutes())
+}
+
+// docGroups are the groups of docs/api.md, in its order.
+func docGroups() []string {
+	return []string{groupSystem, groupKeys, groupProjects, groupAgents, groupCommands, groupRecords, groupAudit, groupRooms, groupSaid,
+		groupRoomAgents, groupConnections, groupPeople}
 }
 
 func systemRoutes() []route {

@@ -143,4 +143,5 @@ type Services struct {
 	System    System
 	Upkeep    Upkeep
 	Hub       *wake.Hub
+	Rooms     RoomServices
 }

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"signalbox/appliance/rawjson"
@@ -39,4 +41,9 @@ func texts(s []string) []string {
 		return []string{}
 	}
 	return s
+}
+
+// sortBy sorts rows by a text of theirs.
+func sortBy[T any](rows []T, key func(*T) string) {
+	slices.SortFunc(rows, func(x, y T) int { return strings.Compare(key(&x), key(&y)) })
 }
