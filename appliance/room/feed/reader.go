@@ -85,6 +85,7 @@ func (f *Feed) open(tx ReadTx, agentNo int64, s Start) (Opening, error) {
 		return Opening{}, err
 	}
 	head := w.Top()
+	s.After = max(s.After, 0)
 	o := Opening{Requested: s.After, Cursor: s.After, Head: head}
 	switch {
 	case s.Head:
@@ -111,8 +112,9 @@ func (f *Feed) open(tx ReadTx, agentNo int64, s Start) (Opening, error) {
 
 // Next reads up to limit events above after, from memory where it can, else from one snapshot. Retention is looked at in
 // the same read: what it took above after is told as a gap, and no event above a dropped one comes before that (E.5, 3).
-// A page may be shorter than what waits; only one without events means that there are none.
+// A page may be shorter than what waits; only one without events means that there are none. limit is at least 1.
 func (r *Reader) Next(ctx context.Context, after int64, limit int) (Page, error) {
+	after, limit = max(after, 0), max(limit, 1)
 	if p, ok := r.tail.page(r, after, limit, r.feed.isAged(r.feed.clock.Now())); ok {
 		return p, nil
 	}
