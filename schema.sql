@@ -369,7 +369,7 @@ CREATE TABLE room_agents (
   -- when that is higher: whatever removes the newest event raises head first. So an event costs no write here.
   head             INTEGER NOT NULL DEFAULT 0 CHECK (head >= 0),
   floor            INTEGER NOT NULL DEFAULT 0, -- first number issued since the database was restored; 0: never was
-  holes            INTEGER NOT NULL DEFAULT 0 CHECK (holes >= 0), -- numbers missing between the oldest retained event and the last issued
+  holes            INTEGER NOT NULL DEFAULT 0 CHECK (holes >= 0), -- numbers missing from oldest retained event to last issued
   key_set_at       INTEGER NOT NULL,
   created_at       INTEGER NOT NULL,
   updated_at       INTEGER NOT NULL
