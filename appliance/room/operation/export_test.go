@@ -1,0 +1,21 @@
+package operation
+
+import "time"
+
+// OnRead has fn told of every argument that an operation looks at.
+func (t *Table) OnRead(fn func(op, arg string)) { t.read = fn }
+
+// Arguments are the names of an operation's arguments.
+func Arguments(name string) (list []string) {
+	for _, op := range operations {
+		if op.name == name {
+			for _, a := range op.args {
+				list = append(list, a.name)
+			}
+		}
+	}
+	return list
+}
+
+// ParseInstant is what since and before are read with.
+func ParseInstant(s string) (time.Time, bool) { return parseInstant(s) }
