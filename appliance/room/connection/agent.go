@@ -267,12 +267,9 @@ func (a *agent) releaseAll(c *conn, keep func(roomNo int64) bool) {
 	}
 }
 
-// place puts the session into a room that c holds; it is in no other room of c, and no other session is in this one.
+// place puts a session that is in no other room into one that c holds; a session that was in this one is displaced.
 func (c *conn) place(session string, roomNo int64) {
 	c.unplace(roomNo)
-	if old, ok := c.placements[session]; ok {
-		delete(c.placed, old)
-	}
 	c.placements[session], c.placed[roomNo] = roomNo, session
 }
 

@@ -232,9 +232,6 @@ func (r *Registry) Connect(agentNo int64, id, session string, roomID uuid.UUID) 
 // previous room released; on single only the rooms of other sessions stay when the room is new to the connection.
 func (a *agent) moveSession(c *conn, session string, roomNo int64, held bool) {
 	previous, placed := c.placements[session]
-	if c.placed[roomNo] != session {
-		c.unplace(roomNo)
-	}
 	if placed && previous != roomNo {
 		a.release(c, previous)
 	}

@@ -26,6 +26,7 @@ func TestRoomsOfAnOpenInOrder(t *testing.T) {
 		{"single, held, then new", ScopeSingle, []int64{1, 2}, []int64{1, 3}, []int64{3}},
 		{"all keeps and adds", ScopeAll, []int64{1, 2}, []int64{3, 4}, []int64{1, 2, 3, 4}},
 		{"repeats are one", ScopeSingle, nil, []int64{1, 1}, []int64{1}},
+		{"repeats are skipped", ScopeSingle, nil, []int64{1, 2, 1}, []int64{2}},
 	} {
 		g := newRig(t)
 		if len(tc.held) > 0 {

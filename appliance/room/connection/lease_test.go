@@ -112,6 +112,33 @@ func TestARenewedLeaseOutlivesAClose(t *testing.T) {
 	}
 }
 
+func TestAStaleLeaseThatNobodySweptYetHindersNothing(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.attach(1, "c1", ScopeSingle, 1)
+	if err := g.AssumeRole(1, "c1", ref(1).ID, "lead", true); err != nil {
+		t.Fatal(err)
+	}
+	g.clock.Advance(time.Second)
+	if !g.RenewLease(1, "c1") || !g.Evict("c1", "") {
+		t.Fatal("not renewed")
+	}
+	g.clock.Advance(time.Second)
+	g.Sweep(g.clock.Now())
+	g.pass(4 * time.Second)
+	if g.leases.byAgent[1] == nil {
+		t.Fatal("swept too early")
+	}
+	g.clock.Advance(time.Second)
+	g.attach(1, "c2", ScopeAll)
+	if err := g.AssumeRole(1, "c2", ref(2).ID, "scribe", false); err != nil {
+		t.Fatal(err)
+	}
+	if g.RoleHolders(1) != nil || g.RoleHolders(2)[1] != "scribe" {
+		t.Fatal("the old lease counts")
+	}
+}
+
 func TestEndsOfALease(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(g *rig){
@@ -237,7 +264,7 @@ func TestListing(t *testing.T) {
 	if !reflect.DeepEqual(ids, []string{"c1", "c2", "c3", "c4", "d1"}) {
 		t.Fatalf("got %v", ids)
 	}
-	if n := g.Counts(); n != (Counts{WebSocket: 4, Detached: 1}) {
+	if n := g.Counts(); n.Detached != 1 || n.Attached[WebSocket] != 4 || n.Attached[SSE] != 0 {
 		t.Fatalf("got %+v", n)
 	}
 	covering, holder := g.Covers(1, 1)
@@ -254,7 +281,7 @@ func TestListing(t *testing.T) {
 		t.Fatalf("got %+v", p)
 	}
 	g.pass(6 * time.Second)
-	if g.All() != nil || g.Counts() != (Counts{}) {
+	if g.All() != nil || !reflect.DeepEqual(g.Counts(), Counts{Attached: map[Transport]int{}}) {
 		t.Fatal("lapsed connections are listed")
 	}
 }

@@ -302,6 +302,34 @@ func TestHooksDuringTheReadOfMembers(t *testing.T) {
 	}
 }
 
+// Of two reads the one that succeeds may be older than a hook that ran while the other failed.
+func TestHooksDuringTwoReadsOfMembers(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	reading, release := make(chan struct{}), make(chan struct{})
+	g.table.hook = func(int64) {
+		close(reading)
+		<-release
+	}
+	done := make(chan *Stream)
+	go func() {
+		s, _ := g.try(request(1, "c1", ScopeAll))
+		done <- s
+	}()
+	<-reading
+	g.table.mu.Lock()
+	g.table.hook, g.table.err = nil, errors.New("disk")
+	g.table.mu.Unlock()
+	g.Left(1, 1)
+	if _, err := g.try(request(1, "c2", ScopeAll)); err == nil {
+		t.Fatal("the second read succeeded")
+	}
+	close(release)
+	if s := <-done; s == nil || s.Covers(1) || !s.Covers(2) {
+		t.Fatal("the hook is lost")
+	}
+}
+
 func TestMembersAreReadOnceAndForgottenWithTheLast(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

@@ -86,8 +86,8 @@ func (r *Registry) Get(id string) (Info, bool) {
 
 // Counts are the live connections of all agents.
 type Counts struct {
-	WebSocket, SSE int // attached
-	Detached       int
+	Attached map[Transport]int
+	Detached int
 }
 
 // Counts counts without closing anything; what has lapsed does not count.
@@ -99,19 +99,16 @@ func (r *Registry) Counts() Counts {
 		conns = append(conns, c)
 	}
 	r.mu.RUnlock()
-	var n Counts
+	n := Counts{Attached: map[Transport]int{}}
 	for _, c := range conns {
 		if !c.live(now) {
 			continue
 		}
 		c.agent.mu.Lock()
-		switch {
-		case !c.attached:
+		if c.attached {
+			n.Attached[c.stream.transport]++
+		} else {
 			n.Detached++
-		case c.stream.transport == SSE:
-			n.SSE++
-		default:
-			n.WebSocket++
 		}
 		c.agent.unlock()
 	}
