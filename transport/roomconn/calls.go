@@ -51,14 +51,9 @@ func (c *call) read(body interface{ check() error }) error {
 
 func shape(msg string) error { return &roomhttp.ShapeError{Msg: msg} }
 
-// named is what every body names.
-type named struct {
-	ConnectionID string `json:"connection_id"`
-	Generation   *int64 `json:"generation"`
-}
-
-func (b *named) check() error {
-	if b.ConnectionID == "" {
+// checkID is for the one field that every body has.
+func checkID(connectionID string) error {
+	if connectionID == "" {
 		return shape("body.connection_id: is required, a non-empty string")
 	}
 	return nil
@@ -66,15 +61,16 @@ func (b *named) check() error {
 
 // beatBody is that of G.2.
 type beatBody struct {
-	named
-	Cursor int64 `json:"cursor"`
+	ConnectionID string `json:"connection_id"`
+	Generation   *int64 `json:"generation"`
+	Cursor       int64  `json:"cursor"`
 }
 
 func (b *beatBody) check() error {
 	if b.Cursor < 0 {
 		return shape("body.cursor: must be a sequence number, 0 or more")
 	}
-	return b.named.check()
+	return checkID(b.ConnectionID)
 }
 
 // beat is the liveness of streams that cannot carry pongs (G.2).
@@ -96,13 +92,14 @@ func (v *Server) beat(c *call) (any, error) {
 
 // claimBody is that of subscribe and unsubscribe (F.4, F.5).
 type claimBody struct {
-	named
-	RoomID   string `json:"room_id"`
-	Takeover bool   `json:"takeover"`
+	ConnectionID string `json:"connection_id"`
+	Generation   *int64 `json:"generation"`
+	RoomID       string `json:"room_id"`
+	Takeover     bool   `json:"takeover"`
 }
 
 func (b *claimBody) check() error {
-	if err := b.named.check(); err != nil {
+	if err := checkID(b.ConnectionID); err != nil {
 		return err
 	}
 	if b.RoomID == "" {
@@ -154,12 +151,13 @@ func (v *Server) unsubscribe(c *call) (any, error) {
 
 // placementsBody is that of F.6.
 type placementsBody struct {
-	named
-	Placements map[string]string `json:"placements"`
+	ConnectionID string            `json:"connection_id"`
+	Generation   *int64            `json:"generation"`
+	Placements   map[string]string `json:"placements"`
 }
 
 func (b *placementsBody) check() error {
-	if err := b.named.check(); err != nil {
+	if err := checkID(b.ConnectionID); err != nil {
 		return err
 	}
 	if b.Placements == nil {
@@ -217,9 +215,11 @@ func placed(p connection.Placed) any {
 
 // closeBody is that of F.7.
 type closeBody struct {
-	named
-	Reason string `json:"reason"`
+	ConnectionID string `json:"connection_id"`
+	Reason       string `json:"reason"`
 }
+
+func (b *closeBody) check() error { return checkID(b.ConnectionID) }
 
 // closeConnection ends a connection at its client's wish (F.7).
 func (v *Server) closeConnection(c *call) (any, error) {

@@ -112,6 +112,9 @@ func (p *pinger) run() {
 	for {
 		if p.turn() {
 			timer.Reset(tick)
+			if p.behind() { // the clock moved between the look and the arming of the timer
+				continue
+			}
 		} else {
 			timer.Stop()
 		}
@@ -122,6 +125,13 @@ func (p *pinger) run() {
 			return
 		}
 	}
+}
+
+// behind tells whether another tick has passed already.
+func (p *pinger) behind() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now() > p.last
 }
 
 // turn handles the ticks that have passed, each place once however many there were: a server that stood still owes one
