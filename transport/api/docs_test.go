@@ -119,9 +119,9 @@ CSV a text that a spreadsheet would run as a formula has an apostrophe in front.
 
 **Streams** are ` + "`application/x-ndjson`" + `: one record a line. ` + "`cursor`" + ` absent starts at the head, ` + "`0`" + ` at the oldest record kept, and the
 ` + "`cursor`" + ` of any record goes on after it. ` + "`follow=false`" + ` ends at the head; otherwise the stream goes on as records come, with an
-empty line after 15 s of silence. Where records may be missing comes first
+empty line after 15 s of silence. The header ` + "`X-Signalbox-Cursor`" + ` of the answer tells where it begins. Where records may be missing comes first
 ` + "`{\"type\": \"gap\", \"cursor\", \"reason\": epoch|ahead|retention}`" + `: the cursor is of another database, lies beyond the head, or below
-what retention removed. A stream ends when the server drains or the right to read is lost: connect again with the last
+what retention removed (nothing removes messages of a room that stays). A stream ends when the server drains or the right to read is lost: connect again with the last
 cursor.
 `
 

@@ -203,3 +203,97 @@ func TestNobodyGivesMoreThanTheyHave(t *testing.T) {
 		t.Errorf("a key by scopes alone: %s", a.body)
 	}
 }
+
+// TestRoomRefusals is TestRefusals for the rooms plane.
+func TestRoomRefusals(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	p := g.plaza(false)
+	room, none := "/rooms/"+p.room.ID, "/rooms/"+uuid.NewString()
+	before := g.state()
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		field              string
+	}{
+		{"POST", "/rooms", `{}`, 422, "name"},
+		{"POST", "/rooms", `{"name":""}`, 422, "name"},
+		{"POST", "/rooms", `{"name":7}`, 422, "name"},
+		{"POST", "/rooms", `{"name":"x","channel_type":"lobby"}`, 422, "channel_type"},
+		{"POST", "/rooms", `{"name":"x","read_visibility":"private","write_visibility":"public"}`, 422, "write_visibility"},
+		{"POST", "/rooms", `{"name":"x","agent_ids":["y"]}`, 422, "agent_ids"},
+		{"POST", "/rooms", `{"name":"x","agent_ids":["` + uuid.NewString() + `"]}`, 422, "agent_ids[0]"},
+		{"POST", "/rooms", `{"name":"x","listening":"yes"}`, 422, "listening"},
+		{"GET", none, ``, 404, ""},
+		{"GET", "/rooms/x", ``, 422, "id"},
+		{"GET", "/rooms?include_archived=7", ``, 422, "include_archived"},
+		{"PATCH", room, `{"name":""}`, 422, "name"},
+		{"PATCH", none, `{"name":"x"}`, 404, ""},
+		{"POST", none + "/archive", ``, 404, ""},
+		{"DELETE", none, ``, 404, ""},
+		{"POST", room + "/agents", `{}`, 422, "agent_ids"},
+		{"POST", room + "/agents", `{"agent_ids":["` + uuid.NewString() + `"]}`, 422, "agent_ids[0]"},
+		{"POST", room + "/agents", `{"agent_ids":["` + p.agent.ID + `","` + uuid.NewString() + `"],"alias":"b"}`, 422, "alias"},
+		{"POST", room + "/agents", `{"agent_ids":["` + p.agent.ID + `"],"alias":"no spaces"}`, 422, "alias"},
+		{"PATCH", room + "/agents/" + p.agent.ID, `{}`, 422, "alias"},
+		{"PATCH", room + "/agents/" + uuid.NewString(), `{"listening":true}`, 404, ""},
+		{"DELETE", room + "/agents/" + uuid.NewString(), ``, 404, ""},
+		{"POST", room + "/people", `{"person_ids":[]}`, 422, "person_ids"},
+		{"POST", room + "/people", `{"person_ids":["` + uuid.NewString() + `"]}`, 422, "person_ids[0]"},
+		{"DELETE", room + "/people/" + uuid.NewString(), ``, 404, ""},
+		{"POST", room + "/roles", `{}`, 422, "name"},
+		{"POST", room + "/roles", `{"name":"two words"}`, 422, "name"},
+		{"PATCH", room + "/roles/none", `{"exclusive":true}`, 404, ""},
+		{"DELETE", room + "/roles/none", ``, 404, ""},
+		{"POST", room + "/links", `{}`, 422, "target_room_id"},
+		{"POST", room + "/links", `{"target_room_id":"` + uuid.NewString() + `"}`, 422, "target_room_id"},
+		{"DELETE", room + "/links/" + uuid.NewString(), ``, 422, "target_room_id"},
+		{"GET", room + "/messages?limit=0", ``, 422, "limit"},
+		{"GET", room + "/messages?after=-1", ``, 422, "after"},
+		{"GET", room + "/messages?after=1&before=2", ``, 422, "before"},
+		{"GET", room + "/messages/stream?cursor=x", ``, 422, "cursor"},
+		{"GET", room + "/messages/stream?last=x", ``, 422, "last"},
+		{"GET", none + "/messages/stream?follow=false", ``, 404, ""},
+		{"GET", "/rooms/messages/" + uuid.NewString() + "/explain", ``, 422, "agent"},
+		{"GET", "/rooms/messages/" + uuid.NewString() + "/explain?agent=" + p.agent.ID, ``, 404, ""},
+		{"POST", "/room-agents", `{}`, 422, "name"},
+		{"POST", "/room-agents", `{"name":"Not Good"}`, 422, "name"},
+		{"POST", "/room-agents", `{"name":"everyone"}`, 422, "name"},
+		{"POST", "/room-agents", `{"name":"build-bot"}`, 409, ""},
+		{"POST", "/room-agents", `{"name":"x","connection_model":"sometimes"}`, 422, "connection_model"},
+		{"POST", "/room-agents", `{"name":"x","type":"codex","connection_model":"always_on"}`, 422, "type"},
+		{"POST", "/room-agents", `{"name":"x","type":"shoe"}`, 422, "type"},
+		{"POST", "/room-agents", `{"name":"x","owner_id":"` + uuid.NewString() + `"}`, 422, "owner_id"},
+		{"PUT", "/room-agents/" + p.agent.ID + "/policy", `{}`, 422, "policy"},
+		{"PUT", "/room-agents/" + p.agent.ID + "/policy", `{"policy":[]}`, 422, "policy"},
+		{"PUT", "/room-agents/" + p.agent.ID + "/policy", `{"policy":{"rules":[{"everybody":true}]}}`, 422, "policy.rules[0]"},
+		{"PUT", "/room-agents/" + uuid.NewString() + "/policy", `{"policy":null}`, 404, ""},
+		{"POST", "/registration-keys", `{"kind":"master"}`, 422, "kind"},
+		{"POST", "/registration-keys", `{"person_id":"` + uuid.NewString() + `"}`, 422, "person_id"},
+		{"POST", "/people", `{"name":"x"}`, 422, "email"},
+		{"POST", "/people", `{"name":"x","email":"none"}`, 422, "email"},
+		{"POST", "/people", `{"name":"x","email":"ben@example.com"}`, 409, ""},
+		{"POST", "/people", `{"name":"x","email":"x@example.com","role":"root"}`, 422, "role"},
+		{"POST", "/people", `{"name":"x","email":"x@example.com","password":"short"}`, 422, "password"},
+		{"PUT", "/people/" + p.ben.ID + "/password", `{}`, 422, "password"},
+		{"PUT", "/people/" + p.ben.ID + "/role", `{"role":"root"}`, 422, "role"},
+		{"POST", "/people/" + uuid.NewString() + "/disable", ``, 404, ""},
+		{"GET", "/resolve?kind=shoe&text=x", ``, 422, "kind"},
+		{"GET", "/resolve?kind=room", ``, 422, "text"},
+	} {
+		a := g.do(g.admin, c.method, c.path, c.body)
+		var env struct {
+			Details map[string]any `json:"details"`
+		}
+		_ = json.Unmarshal([]byte(a.body), &env)
+		if field := fmt.Sprint(env.Details["field"]); a.status != c.status || c.field != "" && field != c.field {
+			t.Errorf("%s %s %s: %d %s, want %d about %q", c.method, c.path, c.body, a.status, a.body, c.status, c.field)
+		}
+		if strings.Contains(a.body, `"short"`) {
+			t.Errorf("%s %s: a password is in the answer: %s", c.method, c.path, a.body)
+		}
+	}
+	if after := g.state(); after != before {
+		t.Errorf("refusals changed the database:\n%s\n%s", before, after)
+	}
+}

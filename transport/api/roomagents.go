@@ -258,6 +258,10 @@ func (a *API) registerRoomAgent(w http.ResponseWriter, c *call) error {
 	}
 	r, err := a.register(ctx, identity.RegistrantOf(owner), n)
 	if err != nil {
+		err = inOurWords(err, "agent_type", "type")
+		if n.profile == nil {
+			err = inOurWords(err, "integration_profile.connection_model", "connection_model")
+		}
 		return err
 	}
 	if n.open {
@@ -404,7 +408,7 @@ func (a *API) mintRegistrationKey(w http.ResponseWriter, c *call) error {
 	}
 	k, text, err := a.Rooms.Identity.CreateKey(ctx, by, n)
 	if err != nil {
-		return err
+		return inOurWords(err, "for", "person_id")
 	}
 	return reply(w, c, http.StatusCreated, struct {
 		registrationKeyPublic

@@ -74,7 +74,7 @@ func (a *API) createRoom(w http.ResponseWriter, c *call) error {
 	}
 	r, err := a.Rooms.Directory.Create(ctx, by, n)
 	if err != nil {
-		return err
+		return inOurWords(err, "agents", "agent_ids", "people", "person_ids")
 	}
 	return a.replyRoom(w, c, http.StatusCreated, by, r)
 }
@@ -161,7 +161,7 @@ func (a *API) inviteAgents(w http.ResponseWriter, c *call) error {
 	}
 	joined, err := a.Rooms.Directory.Invite(ctx, by, r.ID, list)
 	if err != nil {
-		return err
+		return inOurWords(err, "agents[0].alias", "alias", "agents", "agent_ids")
 	}
 	isNew := make(map[uuid.UUID]bool, len(joined))
 	for i := range joined {
@@ -260,7 +260,7 @@ func (a *API) addPeople(w http.ResponseWriter, c *call) error {
 		list = append(list, directory.Introduction{PersonID: id, Manager: manager != nil && *manager})
 	}
 	if _, err := a.Rooms.Directory.AddPeople(ctx, by, r.ID, list); err != nil {
-		return err
+		return inOurWords(err, "people", "person_ids")
 	}
 	return a.replyRoom(w, c, http.StatusOK, by, r)
 }

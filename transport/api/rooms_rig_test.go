@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -107,3 +108,6 @@ func (g *rig) said(p plaza, text, requestID string) itemPublic {
 	g.ok(http.StatusCreated, "POST", "/rooms/"+p.room.ID+"/messages", `{"body":"`+text+`","request_id":"`+requestID+`"}`, &out)
 	return out.Item
 }
+
+// UnmarshalJSON lets these tests read the shapes back.
+func (s *stamp) UnmarshalJSON(b []byte) error { return (*time.Time)(s).UnmarshalJSON(b) }

@@ -2,9 +2,12 @@ package api
 
 import (
 	"context"
+	"errors"
+	"strings"
 
 	"github.com/google/uuid"
 
+	"signalbox/appliance/fault"
 	"signalbox/appliance/room"
 	"signalbox/appliance/room/connection"
 	"signalbox/appliance/room/directory"
@@ -131,4 +134,24 @@ func (a *API) inRoom(c *call) (ctx context.Context, by room.Actor, r room.Room, 
 	}
 	r, err = a.Rooms.Directory.Room(ctx, by, id)
 	return ctx, by, r, err
+}
+
+// inOurWords names the field of an Invalid error as the body calls it: pairs of the service's name and ours. A service
+// may add an index or a member to its name, which stays.
+func inOurWords(err error, pairs ...string) error {
+	var e *fault.Error
+	if !errors.As(err, &e) || e.Code != fault.Invalid {
+		return err
+	}
+	field, _ := e.Details["field"].(string)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		rest, ok := strings.CutPrefix(field, pairs[i])
+		if !ok || rest != "" && rest[0] != '[' && rest[0] != '.' {
+			continue
+		}
+		out := *e.With("field", pairs[i+1]+rest)
+		out.Msg = pairs[i+1] + strings.TrimPrefix(e.Msg, pairs[i])
+		return &out
+	}
+	return err
 }

@@ -23,6 +23,10 @@ const (
 	streamBuffer = 32 << 10
 )
 
+// cursorHeader tells where a stream begins: whoever asked for new records only can go on from there when the connection
+// is lost before the first.
+const cursorHeader = "X-Signalbox-Cursor"
+
 // Reasons of a gap: records between the position asked for and the next record may be missing.
 const (
 	gapEpoch  = "epoch"     // the cursor is of another database, or of this one before it was restored
@@ -100,6 +104,7 @@ func (a *API) serveStream(w http.ResponseWriter, c *call, at position, follow bo
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set(cursorHeader, a.streamCursor(s.pos))
 	w.WriteHeader(http.StatusOK)
 	if err := s.run(ctx, watch, page); err != nil && ctx.Err() == nil {
 		a.cutOff(c, err)
