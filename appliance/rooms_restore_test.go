@@ -82,8 +82,8 @@ func (n *numbered) populate(agents, events int) {
 	err := n.db.Update(context.Background(), "test", func(tx *store.Tx) error {
 		cast := &room.Cast{Room: room.Room{No: 1, ID: uuid.New(), Name: "plaza", Channel: room.ChannelPublic}}
 		if _, err := tx.Exec(`INSERT INTO rooms (room_no, id, name, description, instructions, channel_type, chat, read_visibility,
-			write_visibility, internal_only, created_at, updated_at) VALUES (1,?,'plaza','','','channel_public',0,'public','public',0,0,0)`,
-			cast.Room.ID); err != nil {
+			write_visibility, internal_only, created_at, updated_at)
+			VALUES (1,?,'plaza','','','channel_public',0,'public','public',0,0,0)`, cast.Room.ID); err != nil {
 			return err
 		}
 		for i := range agents {
@@ -127,7 +127,8 @@ func (n *numbered) queue(tx *store.Tx, cast *room.Cast, position int) error {
 func (n *numbered) post(position int) {
 	n.t.Helper()
 	cast := &room.Cast{Room: room.Room{No: 1, Name: "plaza", Channel: room.ChannelPublic}}
-	if err := n.db.Update(context.Background(), "test", func(tx *store.Tx) error { return n.queue(tx, cast, position) }); err != nil {
+	err := n.db.Update(context.Background(), "test", func(tx *store.Tx) error { return n.queue(tx, cast, position) })
+	if err != nil {
 		n.t.Fatal(err)
 	}
 }

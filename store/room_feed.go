@@ -222,7 +222,8 @@ func (tx *Tx) FeedInsert(dst []feed.Placed, r feed.Row, flags feed.Flags) ([]fee
 }
 
 // FeedInsertOne implements feed.Tx.
-func (tx *Tx) FeedInsertOne(dst []feed.Placed, r feed.Row, agentNo int64, flags feed.Flags, c *room.Command) ([]feed.Placed, error) {
+func (tx *Tx) FeedInsertOne(dst []feed.Placed, r feed.Row, agentNo int64, flags feed.Flags,
+	c *room.Command) ([]feed.Placed, error) {
 	if agentNo == r.Except {
 		return dst, nil
 	}

@@ -40,7 +40,8 @@ func TestData(t *testing.T) {
 	}
 	command := with(message, func(it *room.Item) { it.Kind, it.Body = room.ItemCommand, "!reset @bot" })
 	join := with(message, func(it *room.Item) { it.Kind, it.Body = room.ItemJoin, "" })
-	const head = `{"type":"message","room_id":"0190a5b4-0000-7000-8000-000000000001","bridge_id":null,"channel_type":"direct","payload":{`
+	const head = `{"type":"message","room_id":"0190a5b4-0000-7000-8000-000000000001","bridge_id":null,` +
+		`"channel_type":"direct","payload":{`
 	const plain = head + `"addressed":true,"sender":"p-1","sender_name":"alice","sender_kind":null,"on_behalf_of":null,` +
 		`"message_id":"0190a5b4-0000-7000-8000-000000000002","body":"@bot status?","timestamp":1785569372682,"thread_id":null,` +
 		`"attachments":[]},"sequence":4813`
@@ -57,15 +58,16 @@ func TestData(t *testing.T) {
 			it.ThreadID, it.Attachments = bodyThread, json.RawMessage("[ {\"filename\": \"a b.png\",\n \"size\": 3} ]\n")
 		}), false, nil, nil, strings.NewReplacer(`"addressed":true`, `"addressed":false`, `"thread_id":null`,
 			`"thread_id":"0190a5b4-0000-7000-8000-000000000003"`, `[]`, `[{"filename":"a b.png","size":3}]`).Replace(plain) + `}`},
-		{"platform", with(message, func(it *room.Item) { it.SenderKind, it.SenderID, it.SenderName = room.KindPlatform, "signalbox", "" }),
-			true, nil, nil, strings.NewReplacer(`"sender_kind":null`, `"sender_kind":"platform"`, `"p-1"`, `"signalbox"`, `"alice"`,
-				`"signalbox"`).Replace(plain) + `}`},
+		{"platform", with(message, func(it *room.Item) {
+			it.SenderKind, it.SenderID, it.SenderName = room.KindPlatform, "signalbox", ""
+		}), true, nil, nil, strings.NewReplacer(`"sender_kind":null`, `"sender_kind":"platform"`, `"p-1"`, `"signalbox"`, `"alice"`,
+			`"signalbox"`).Replace(plain) + `}`},
 		{"platform for a person", with(message, func(it *room.Item) {
 			it.SenderKind, it.SenderName, it.OnBehalfOf = room.KindPlatform, "signalbox", "bob"
 		}), true, nil, nil, strings.NewReplacer(`"sender_kind":null`, `"sender_kind":"platform"`, `"alice"`, `"bob"`,
 			`"on_behalf_of":null`, `"on_behalf_of":"bob"`).Replace(plain) + `}`},
-		{"agent for a person", with(message, func(it *room.Item) { it.SenderKind, it.OnBehalfOf = room.KindAgent, "bob" }), true, nil, nil,
-			strings.Replace(plain, `"on_behalf_of":null`, `"on_behalf_of":"bob"`, 1) + `}`},
+		{"agent for a person", with(message, func(it *room.Item) { it.SenderKind, it.OnBehalfOf = room.KindAgent, "bob" }), true,
+			nil, nil, strings.Replace(plain, `"on_behalf_of":null`, `"on_behalf_of":"bob"`, 1) + `}`},
 		{"missed", message, true, nil, &Missed{Count: 3, Known: true}, plain + `,"missed":{"count":3,"reason":null}}`},
 		{"at least missed", message, true, nil, &Missed{Count: 3, Known: true, Reason: "a floor"},
 			plain + `,"missed":{"count":3,"reason":"a floor"}}`},
@@ -74,8 +76,9 @@ func TestData(t *testing.T) {
 		{"command", command, false, &room.Command{Name: "reset", Args: "dev"}, nil, strings.Replace(head, "message", "command", 1) +
 			`"command":"reset","args":"dev","user_id":"p-1","user_name":"alice",` +
 			`"thread_id":"0190a5b4-0000-7000-8000-000000000002"},"sequence":4813}`},
-		{"command in a thread", with(command, func(it *room.Item) { it.ThreadID = bodyThread }), false, &room.Command{Name: "interrupt"},
-			nil, strings.Replace(head, "message", "command", 1) + `"command":"interrupt","args":"","user_id":"p-1",` +
+		{"command in a thread", with(command, func(it *room.Item) { it.ThreadID = bodyThread }), false,
+			&room.Command{Name: "interrupt"}, nil, strings.Replace(head, "message", "command", 1) +
+				`"command":"interrupt","args":"","user_id":"p-1",` +
 				`"user_name":"alice","thread_id":"0190a5b4-0000-7000-8000-000000000003"},"sequence":4813}`},
 		{"join", join, true, nil, nil, strings.Replace(head, "message", "room_join", 1) + `"listening":true,"member":"p-1",` +
 			`"member_name":"alice","timestamp":1785569372682},"sequence":4813}`},
@@ -178,8 +181,8 @@ func TestCacheStaysWithinItsBytes(t *testing.T) {
 		c.put(body(no, 800))
 		c.get(1, room.ChannelPublic) // keeps it the most recent
 	}
-	if c.used > 8000 || len(c.items) != c.order.Len() || c.get(1, room.ChannelPublic) == nil || c.get(20, room.ChannelPublic) == nil ||
-		c.get(2, room.ChannelPublic) != nil {
+	if c.used > 8000 || len(c.items) != c.order.Len() || c.get(1, room.ChannelPublic) == nil ||
+		c.get(20, room.ChannelPublic) == nil || c.get(2, room.ChannelPublic) != nil {
 		t.Errorf("%d bytes, %d items", c.used, len(c.items))
 	}
 	c.put(body(99, 5000))

@@ -42,7 +42,8 @@ func TestEachMemberIsNumberedByItself(t *testing.T) {
 		rooms = append(rooms, e.Room.No)
 	}
 	same(t, "rooms", rooms, []int64{plaza, plaza, attic, plaza})
-	if p.Events[2].Notifiable() || !p.Events[3].Notifiable() || p.Events[3].Room.ID != r.id(plaza) || p.Events[3].Room.Name != "plaza" {
+	if p.Events[2].Notifiable() || !p.Events[3].Notifiable() || p.Events[3].Room.ID != r.id(plaza) ||
+		p.Events[3].Room.Name != "plaza" {
 		t.Errorf("events: %+v", p.Events)
 	}
 }
@@ -75,7 +76,8 @@ func TestAFailedTransactionTakesNoNumber(t *testing.T) {
 	r.queue(it, feed.Audience{})
 	p := r.next(rd, 0, 10)
 	same(t, "numbers", sequences(p.Events), span(1, 1))
-	if payload := decode(t, p.Events[0].AppendData(nil, nil))["payload"].(map[string]any); payload["body"] != "this one" || woken != 1 {
+	payload := decode(t, p.Events[0].AppendData(nil, nil))["payload"].(map[string]any)
+	if payload["body"] != "this one" || woken != 1 {
 		t.Errorf("%v, woken %d times", payload, woken)
 	}
 }
@@ -184,7 +186,8 @@ func TestOpen(t *testing.T) {
 	both := []uuid.UUID{r.id(plaza), r.id(attic)}
 	slices.SortFunc(both, func(a, b uuid.UUID) int { return slices.Compare([]byte(a.String()), []byte(b.String())) })
 	open("two rooms lost", 0, feed.Opening{Cursor: 4, Gaps: []feed.Gap{{ResumedAt: 4, Rooms: both}}})
-	open("one room lost more", 2, feed.Opening{Cursor: 4, Gaps: []feed.Gap{{From: 2, ResumedAt: 4, Rooms: []uuid.UUID{r.id(attic)}}}})
+	lost = feed.Gap{From: 2, ResumedAt: 4, Rooms: []uuid.UUID{r.id(attic)}}
+	open("one room lost more", 2, feed.Opening{Cursor: 4, Gaps: []feed.Gap{lost}})
 	head := r.open(r.reader(a), feed.Start{Head: true, After: 1})
 	same(t, "head", head, feed.Opening{Requested: 9, Cursor: 9, Head: 9})
 	same(t, "the rest", sequences(r.next(r.reader(a), 4, 200).Events), span(5, 9))
@@ -305,6 +308,45 @@ func TestAge(t *testing.T) {
 	r.post(attic, 1)
 	p := r.next(rd, 3, 9)
 	same(t, "numbers go on", sequences(p.Events), []int64{4})
+}
+
+// TestAClockThatGoesBackKeepsEventsLonger has an event that is past its age behind one that is not (N.4).
+func TestAClockThatGoesBackKeepsEventsLonger(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, feed.Options{Age: time.Minute})
+	a := r.agent("a")
+	plaza := r.room("plaza", a)
+	r.post(plaza, 3)
+	r.exec(`UPDATE room_events SET queued_at = queued_at + 30000000 WHERE sequence = 2`)
+	r.clock.Advance(70 * time.Second)
+	p := r.next(r.reader(a), 0, 9)
+	same(t, "before the sweep", []any{p.Gap.ResumedAt, sequences(p.Events)}, []any{int64(1), span(2, 3)})
+	n, err := r.feed.Sweep(ctx)
+	same(t, "sweep", []any{n, err}, []any{1, nil})
+	r.clock.Advance(30 * time.Second)
+	p = r.next(r.reader(a), 1, 9)
+	same(t, "later", []any{p.Gap.ResumedAt, len(p.Events), p.Head}, []any{int64(3), 0, int64(3)})
+}
+
+// TestAStreamThatWaitsMissesNothing is the hold of E.4 as the feed sees it: a reader at the head that reads much later.
+func TestAStreamThatWaitsMissesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, feed.Options{})
+	a := r.agent("a")
+	plaza := r.room("plaza", a)
+	r.post(plaza, 3)
+	woken := 0
+	rd := r.feed.NewReader(a, func() { woken++ })
+	o := r.open(rd, feed.Start{Head: true})
+	r.post(plaza, 400) // more than its tail holds
+	p := r.next(rd, o.Cursor, 200)
+	same(t, "first page", []any{sequences(p.Events), p.Gap, woken}, []any{span(4, 203), (*feed.Gap)(nil), 400})
+	p = r.next(rd, 203, 500)
+	same(t, "second page", sequences(p.Events), span(204, 403))
+	rd.Close()
+	rd.Close()
+	r.post(plaza, 1)
+	same(t, "woken after Close", woken, 400)
 }
 
 // TestAgeStandsStillWhileTheServerIsDown is vector M.18 without sockets (L.25).
