@@ -48,7 +48,8 @@ const (
 
 // Rooms is what the registry asks of the database.
 type Rooms interface {
-	// AgentRooms returns the rooms the agent is in, from one snapshot. It fails when the agent does not exist (any more).
+	// AgentRooms returns the rooms the agent is in, from one snapshot. Nothing depends on what it says about an agent that
+	// was deleted: AgentClosed ends what a late read let in.
 	AgentRooms(ctx context.Context, agentNo int64) ([]room.Ref, error)
 }
 
