@@ -240,8 +240,8 @@ func (f *Feed) sweepAgents(ctx context.Context, agents []int64) (n int, oldest t
 	return n, oldest, nil
 }
 
-// retain removes and counts what counts as dropped, and returns the numbering after that. Before other events are removed it must
-// run: with fewer of them the cap would admit again what readers were told is lost.
+// retain removes what counts as dropped, and returns the numbering after that and how many there were. It must run before
+// other events are removed: with fewer of them the cap would admit again what readers were told is lost.
 func (f *Feed) retain(tx Tx, agentNo int64) (st State, n int64, err error) {
 	if st, err = tx.FeedState(agentNo); err != nil {
 		return st, 0, err
