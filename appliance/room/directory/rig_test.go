@@ -241,7 +241,7 @@ func columnsOf(tx *store.ReadTx, table string) (columns []string, err error) {
 		if err := rows.Scan(&name); err != nil {
 			return nil, err
 		}
-		columns = append(columns, "quote("+name+")")
+		columns = append(columns, "quote(substr("+name+", 1, 200)) || coalesce(length("+name+"), 0)")
 	}
 	return columns, rows.Err()
 }

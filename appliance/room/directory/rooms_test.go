@@ -234,11 +234,12 @@ func TestDeleteAndPurge(t *testing.T) {
 	r.ok("link", r.Link(r.ctx(), r.ann.Actor(), kept.ID, directory.NewLink{Target: made.ID}))
 	_, err := r.CreateDocument(r.ctx(), r.foxs, made.ID, directory.NewDocument{Name: "notes", Content: "text"})
 	r.ok("document", err)
-	for range 350 {
-		r.post(r.foxs, made.ID, "@owl hello")
-	}
-	r.exec(`UPDATE room_items SET thread_root_no = (SELECT min(item_no) FROM room_items)
-		WHERE item_no = (SELECT max(item_no) FROM room_items)`)
+	r.post(r.foxs, made.ID, "@owl hello") // and the answer in its thread
+	r.exec(`INSERT INTO room_items (room_no, position, id, kind, sender_kind, sender_no, sender_id, sender_name, body, thread_root_no,
+		automatic, created_at)
+		WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 350)
+		SELECT room_no, position + 100 + i, randomblob(16), kind, sender_kind, sender_no, sender_id, sender_name, body, item_no, 0, created_at
+		FROM room_items, n WHERE position = 1 AND room_no = ?`, made.No)
 	r.post(r.ann.Actor(), kept.ID, "stays")
 	r.connect(r.owl, "c1", made.ID)
 

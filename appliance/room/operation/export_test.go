@@ -19,3 +19,6 @@ func Arguments(name string) (list []string) {
 
 // ParseInstant is what since and before are read with.
 func ParseInstant(s string) (time.Time, bool) { return parseInstant(s) }
+
+// SetLoadBytes sets how much content one call of load_internal_documents returns.
+func (t *Table) SetLoadBytes(n int) { t.loadBytes = n }

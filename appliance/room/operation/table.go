@@ -75,16 +75,17 @@ type operation struct {
 
 // Table is the table of operations. It never changes; safe for concurrent use.
 type Table struct {
-	svc     Services
-	byName  map[string]*operation
-	schemas json.RawMessage
+	svc       Services
+	byName    map[string]*operation
+	schemas   json.RawMessage
+	loadBytes int // content that one call of load_internal_documents returns
 	// read is told of every argument that an operation looks at; nil outside of tests.
 	read func(op, arg string)
 }
 
 // New returns the table on the services.
 func New(s Services) *Table {
-	t := &Table{svc: s, byName: make(map[string]*operation, len(operations))}
+	t := &Table{svc: s, byName: make(map[string]*operation, len(operations)), loadBytes: 4 << 20}
 	for i := range operations {
 		t.byName[operations[i].name] = &operations[i]
 	}

@@ -354,8 +354,9 @@ func TestExclusiveRoles(t *testing.T) {
 func TestDocumentsAreLoadedInBounds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.SetLoadBytes(400)
 	for range 5 {
-		r.do(r.asFox("create_room_document", `{"name":"big","content":"`+strings.Repeat("x", 1<<20)+`"}`))
+		r.do(r.asFox("create_room_document", `{"name":"big","content":"`+strings.Repeat("x", 100)+`"}`))
 	}
 	list := r.do(r.asFox("load_internal_documents", ``)).([]any)
 	var loaded []bool

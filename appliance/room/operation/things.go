@@ -134,9 +134,6 @@ func (r *request) attachReference() (any, error) {
 	return attachedReference{id, ref}, r.svc.Directory.Attach(r.ctx, r.actor, id, ref)
 }
 
-// loadBytes bounds the content that one call of load_internal_documents returns.
-const loadBytes = 4 << 20
-
 const documentHelp = "Id of the document, from connect_to_room or load_internal_documents."
 
 var documentOperations = []operation{{
@@ -213,7 +210,7 @@ func (r *request) loadDocuments() (any, error) {
 			return nil, err
 		}
 	}
-	out, left := make([]loadedDocument, len(list)), loadBytes
+	out, left := make([]loadedDocument, len(list)), r.loadBytes
 	for i, d := range list {
 		out[i].document = d
 		if d.Size > left {
