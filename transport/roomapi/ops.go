@@ -9,6 +9,7 @@ import (
 
 	"signalbox/appliance/fault"
 	"signalbox/appliance/room"
+	"signalbox/appliance/room/operation"
 	"signalbox/transport/roomhttp"
 )
 
@@ -26,7 +27,7 @@ func (s *Server) operations(w http.ResponseWriter, r *http.Request, _ room.Agent
 
 // call runs an operation with the body as its arguments (H.1).
 func (s *Server) call(w http.ResponseWriter, r *http.Request, a room.Agent) error {
-	c := Call{Agent: a, Name: r.PathValue("name")}
+	c := operation.Call{Agent: a, Name: r.PathValue("name")}
 	if err := place(r.Header, &c); err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request, a room.Agent) erro
 }
 
 // place reads where the call comes from. Host and epoch of a session are opaque and change nothing.
-func place(h http.Header, c *Call) error {
+func place(h http.Header, c *operation.Call) error {
 	c.ConnectionID, c.SessionID = h.Get(HeaderConnection), h.Get(HeaderSession)
 	c.HasConnection = c.ConnectionID != ""
 	if c.HasConnection {

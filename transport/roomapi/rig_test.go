@@ -25,6 +25,7 @@ import (
 	"signalbox/appliance/room/feed"
 	"signalbox/appliance/room/identity"
 	"signalbox/appliance/room/media"
+	"signalbox/appliance/room/operation"
 	"signalbox/appliance/room/timeline"
 	"signalbox/appliance/secret"
 	"signalbox/appliance/wake"
@@ -58,7 +59,7 @@ type rig struct {
 
 // table stands for the table of operations: it notes the call and answers as told.
 type table struct {
-	last   roomapi.Call
+	last   operation.Call
 	result any
 	err    error
 }
@@ -67,7 +68,7 @@ func (t *table) Schemas() json.RawMessage {
 	return json.RawMessage(`{"echo":{"description":"d","input_schema":{"type":"object","properties":{}}}}`)
 }
 
-func (t *table) Call(_ context.Context, c roomapi.Call) (any, error) {
+func (t *table) Call(_ context.Context, c operation.Call) (any, error) {
 	t.last = c
 	if c.Name != "echo" {
 		return nil, fault.New(fault.NotFound, "operation %s: there is none", c.Name)

@@ -13,6 +13,7 @@ import (
 	"signalbox/appliance/room/connection"
 	"signalbox/appliance/room/identity"
 	"signalbox/appliance/room/media"
+	"signalbox/appliance/room/operation"
 	"signalbox/appliance/room/timeline"
 	"signalbox/transport"
 	"signalbox/transport/roomhttp"
@@ -32,7 +33,7 @@ type Identity interface {
 // Operations is the table of operations; *operation.Table is one.
 type Operations interface {
 	Schemas() json.RawMessage
-	Call(ctx context.Context, c Call) (any, error)
+	Call(ctx context.Context, c operation.Call) (any, error)
 }
 
 // Timeline says things in rooms; *timeline.Timeline is one.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,6 +27,7 @@ const headerSession = "Mcp-Session-Id"
 type caller struct {
 	agent  room.Agent
 	origin room.Origin
+	opened func() // gives back what makeWay reserved for a new session
 }
 
 type callerKey struct{}
@@ -82,7 +84,7 @@ func (s *Server) admit(r *http.Request) (c caller, done func(), err error) {
 			return c, nil, fault.New(fault.Forbidden, "agent_id: this key is another agent's")
 		}
 	}
-	c.origin.UserAgent = r.UserAgent()
+	c.origin.UserAgent, c.opened = r.UserAgent(), func() {}
 	if addr := transport.ClientAddr(r.Context()); addr.IsValid() {
 		c.origin.SourceIP = addr.String()
 	}
@@ -92,8 +94,8 @@ func (s *Server) admit(r *http.Request) (c caller, done func(), err error) {
 	if r.Method != http.MethodPost {
 		return c, func() {}, nil // the SDK refuses it
 	}
-	done, err = s.makeWay(c.agent.No)
-	return c, done, err
+	c.opened, err = s.makeWay(c.agent.No)
+	return c, c.opened, err
 }
 
 // checkOrigin refuses other sites' pages (see the package comment).
@@ -146,9 +148,9 @@ func (s *Server) enter(id string) (done func()) {
 	}
 }
 
-// makeWay sees that there is room for one more session of the agent: its own session that is idle longest goes, when it
-// has too many.
-func (s *Server) makeWay(agentNo int64) (done func(), err error) {
+// makeWay reserves room for one more session of the agent: its own session that is idle longest goes, when it has too
+// many. opened, which may be called more than once, ends the reservation.
+func (s *Server) makeWay(agentNo int64) (opened func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -183,11 +185,11 @@ func (s *Server) makeWay(agentNo int64) (done func(), err error) {
 		}
 	}
 	s.opening[agentNo]++
-	return func() {
+	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.opening[agentNo]--; s.opening[agentNo] <= 0 {
 			delete(s.opening, agentNo)
 		}
-	}, nil
+	}), nil
 }

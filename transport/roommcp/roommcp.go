@@ -2,7 +2,6 @@ package roommcp
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"signalbox/appliance/room"
 	"signalbox/appliance/room/connection"
 	"signalbox/appliance/room/feed"
+	"signalbox/appliance/room/operation"
 )
 
 // Identity is who calls; *identity.Identity is one.
@@ -37,16 +37,10 @@ type Feed interface {
 	CountMissed(ctx context.Context, agentNo, roomNo, base, through int64) (n int64, floor bool, err error)
 }
 
-// Operation is one entry of the table as a tool shows it.
-type Operation struct {
-	Name, Description string
-	InputSchema       json.RawMessage
-}
-
-// Operations is the table of operations.
+// Operations is the table of operations; *operation.Table is one.
 type Operations interface {
-	Operations() []Operation
-	Call(ctx context.Context, c Call) (any, error)
+	Operations() []operation.Info
+	Call(ctx context.Context, c operation.Call) (any, error)
 }
 
 // Services are what the endpoint is a face of.

@@ -107,7 +107,7 @@ func (s *Server) begin(ctx context.Context, req mcp.Request) error {
 	if p, ok := req.GetParams().(*mcp.InitializeParams); ok {
 		c.client = p.ClientInfo
 	}
-	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.ctx, c.cancel = context.WithCancelCause(context.Background()) // a value of ctx would tie what is sent to this request
 	s.mu.Lock()
 	if s.closing {
 		s.mu.Unlock()
@@ -120,6 +120,7 @@ func (s *Server) begin(ctx context.Context, req mcp.Request) error {
 	s.sessions[ss.ID()] = c
 	s.running.Add(2)
 	s.mu.Unlock()
+	who.opened() // it counts as a session from here on
 	if err := c.attach(ctx, who.agent); err != nil {
 		s.log(err).Str("agent", who.agent.Name).Msg("MCP session without a connection yet") // its calls try again
 	}

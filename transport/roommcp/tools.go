@@ -12,6 +12,7 @@ import (
 
 	"signalbox/appliance/fault"
 	"signalbox/appliance/room"
+	"signalbox/appliance/room/operation"
 	"signalbox/transport"
 	"signalbox/transport/roomhttp"
 )
@@ -97,7 +98,7 @@ func (s *Server) operation(ctx context.Context, c *session, who caller, p *mcp.C
 	if len(args) == 0 || bytes.Equal(args, []byte("null")) {
 		args = []byte("{}")
 	}
-	return s.svc.Operations.Call(ctx, Call{Agent: who.agent, ConnectionID: c.id, HasConnection: true, Name: p.Name, Args: args})
+	return s.svc.Operations.Call(ctx, operation.Call{Agent: who.agent, ConnectionID: c.id, HasConnection: true, Name: p.Name, Args: args})
 }
 
 func (s *Server) waitForMessages(ctx context.Context, c *session, _ caller, p *mcp.CallToolParamsRaw) (any, error) {
