@@ -117,9 +117,9 @@ func newConnectionsShowCommand(opts *options) *cobra.Command {
 }
 
 func (o *options) showConnection(c connectionRow) error {
-	protocol, lease := "not declared", ""
-	if c.Protocol != nil {
-		protocol = itoa(*c.Protocol)
+	protocol, lease := itoa(c.Protocol)+" (the client declared none)", ""
+	if c.Declared != nil {
+		protocol = fmt.Sprintf("%d (the client speaks %d)", c.Protocol, *c.Declared)
 	}
 	if c.RoleLease != nil {
 		lease = c.RoleLease.Role + " in " + c.RoleLease.RoomName

@@ -23,7 +23,7 @@ type fakeRooms struct {
 func newFakeRooms() *fakeRooms {
 	r := &fakeRooms{items: map[string][]object{}, posted: map[string]object{}, rooms: []object{}, agents: []object{},
 		keys: []object{}, connections: []object{}}
-	r.people = []object{fakePerson("operator", "operator@signalbox.invalid", "admin", "operator")}
+	r.people = []object{fakePerson("Operator", "operator@localhost", "admin", "operator")}
 	return r
 }
 
@@ -40,11 +40,13 @@ func (r *fakeRooms) showAgent(a object) object {
 	for k, v := range a {
 		out[k] = v
 	}
+	out["reacts_to"], out["owner_only"] = "nobody", a["policy"] != nil
 	out["addressable"], out["open_command"] = "owner", "signalbox roomagents policy "+a["name"].(string)+" --open"
 	if a["policy"] == nil {
+		out["reacts_to"], out["owner_only"] = "nobody", a["policy"] != nil
 		out["addressable"], out["open_command"] = "everybody", nil
 	} else {
-		out["deaf"] = append(out["deaf"].([]object), object{"code": "owner_only", "text": "it answers to its owner only; open it with: " +
+		out["deaf"] = append(out["deaf"].([]object), object{"code": "owner_only", "text": "only Operator can address it; open it to everybody with: " +
 			out["open_command"].(string)})
 	}
 	rooms := []object{}
@@ -52,7 +54,7 @@ func (r *fakeRooms) showAgent(a object) object {
 		for _, m := range room["members"].([]object) {
 			if m["agent_id"] == a["id"] {
 				rooms = append(rooms, object{"id": room["id"], "name": room["name"], "alias": m["alias"], "listening": m["listening"],
-					"status": "no_session", "deaf": out["deaf"]})
+					"status": "no_session", "reacts_to": "nobody", "deaf": out["deaf"]})
 			}
 		}
 	}
@@ -280,7 +282,7 @@ func (f *fakeServer) roomsRoutes(locked lockedRoute, one oneRoute) {
 			shown := r.showAgent(a)
 			room["members"] = append(room["members"].([]object), object{"agent_id": a["id"], "name": a["name"], "alias": alias,
 				"listening": listening == true, "role": nil, "status": "no_session", "addressable": shown["addressable"],
-				"open_command": shown["open_command"], "deaf": shown["deaf"], "joined_at": now()})
+				"open_command": shown["open_command"], "reacts_to": shown["reacts_to"], "deaf": shown["deaf"], "joined_at": now()})
 			f.addItem(room, "room_join", object{"kind": "agent", "id": a["id"], "name": a["name"]}, "", nil)
 		}
 	}

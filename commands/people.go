@@ -58,7 +58,7 @@ func newPeopleShowCommand(opts *options) *cobra.Command {
 		Use:   "show PERSON",
 		Short: "Show one person",
 		Example: `  signalbox people show ben@example.com
-  signalbox people show operator --json`,
+  signalbox people show operator@localhost --json`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: firstArg(opts.completePeople()),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -28,8 +28,9 @@ func newRoomAgentsListCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List agents with their live status, and why one would not react",
-		Long: `List agents with their live status, in one room with --room, and who may address them. Why an agent would not react to a
-message goes to stderr: it is not connected, in no room, its connections do not cover the room, it answers to its owner only.`,
+		Long: `List agents with their live status, in one room with --room: who may address each by its policy, and whom it would react to
+as things stand. Why that is not everybody goes to stderr: it is not connected, in no room, its connections do not cover
+the room, it is owner-only.`,
 		Example: `  signalbox roomagents list
   signalbox roomagents list --room plaza --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,10 +55,10 @@ message goes to stderr: it is not connected, in no room, its connections do not 
 			}
 			rows := make([][]string, 0, len(agents))
 			for _, a := range agents {
-				rows = append(rows, []string{a.V.Name, a.V.Status, dash(nameOf(a.V.Owner)), a.V.Addressable, itoa(a.V.Connections),
-					yesNo(len(a.V.Deaf) == 0), a.V.ID})
+				rows = append(rows, []string{a.V.Name, a.V.Status, dash(nameOf(a.V.Owner)), a.V.Addressable, a.V.ReactsTo,
+					itoa(a.V.Connections), a.V.ID})
 			}
-			if err := opts.out.table([]string{"NAME", "STATUS", "OWNER", "ADDRESSABLE BY", "CONNECTIONS", "WOULD REACT", "ID"}, rows); err != nil {
+			if err := opts.out.table([]string{"NAME", "STATUS", "OWNER", "ADDRESSABLE BY", "REACTS TO", "CONNECTIONS", "ID"}, rows); err != nil {
 				return err
 			}
 			for _, a := range agents {
@@ -111,9 +112,9 @@ func (o *options) showRoomAgent(a roomAgentRow) error {
 		o.out.text("")
 		rows := make([][]string, 0, len(a.Rooms))
 		for _, r := range a.Rooms {
-			rows = append(rows, []string{r.Name, dash(text(r.Alias)), r.Status, yesNo(r.Listening), yesNo(len(r.Deaf) == 0), r.ID})
+			rows = append(rows, []string{r.Name, dash(text(r.Alias)), r.Status, yesNo(r.Listening), r.ReactsTo, r.ID})
 		}
-		if err := o.out.table([]string{"ROOM", "ALIAS", "STATUS", "HEARS JOINS", "WOULD REACT", "ID"}, rows); err != nil {
+		if err := o.out.table([]string{"ROOM", "ALIAS", "STATUS", "HEARS JOINS", "REACTS TO", "ID"}, rows); err != nil {
 			return err
 		}
 	}

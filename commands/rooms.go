@@ -147,10 +147,10 @@ func (o *options) showMembers(members []roomMember) error {
 	o.out.text("")
 	rows := make([][]string, 0, len(members))
 	for _, m := range members {
-		rows = append(rows, []string{m.Name, dash(text(m.Alias)), m.Status, m.Addressable, dash(text(m.Role)), yesNo(m.Listening),
+		rows = append(rows, []string{m.Name, dash(text(m.Alias)), m.Status, m.ReactsTo, dash(text(m.Role)), yesNo(m.Listening),
 			o.out.when(m.JoinedAt)})
 	}
-	if err := o.out.table([]string{"AGENT", "ALIAS", "STATUS", "ADDRESSABLE BY", "ROLE", "HEARS JOINS", "JOINED"}, rows); err != nil {
+	if err := o.out.table([]string{"AGENT", "ALIAS", "STATUS", "REACTS TO", "ROLE", "HEARS JOINS", "JOINED"}, rows); err != nil {
 		return err
 	}
 	for _, m := range members {

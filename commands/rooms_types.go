@@ -49,6 +49,7 @@ type roomMember struct {
 	Status      string       `json:"status"`
 	Addressable string       `json:"addressable"`
 	OpenCommand *string      `json:"open_command"`
+	ReactsTo    string       `json:"reacts_to"`
 	Deaf        []deafReason `json:"deaf"`
 	JoinedAt    *time.Time   `json:"joined_at"`
 }
@@ -182,6 +183,7 @@ type roomAgentRow struct {
 	Addressable     string            `json:"addressable"`
 	OpenCommand     *string           `json:"open_command"`
 	Policy          json.RawMessage   `json:"policy"`
+	ReactsTo        string            `json:"reacts_to"`
 	Deaf            []deafReason      `json:"deaf"`
 	KeySetAt        *time.Time        `json:"key_set_at"`
 	CreatedAt       *time.Time        `json:"created_at"`
@@ -192,6 +194,7 @@ type roomAgentRow struct {
 		Alias     *string      `json:"alias"`
 		Listening bool         `json:"listening"`
 		Status    string       `json:"status"`
+		ReactsTo  string       `json:"reacts_to"`
 		Deaf      []deafReason `json:"deaf"`
 	} `json:"rooms"`
 }
@@ -232,7 +235,8 @@ type connectionRow struct {
 	Held          bool       `json:"held"`
 	LastBeatAt    *time.Time `json:"last_beat_at"`
 	LastBeatAgeMS int64      `json:"last_beat_age_ms"`
-	Protocol      *int       `json:"protocol"`
+	Protocol      int        `json:"protocol"`
+	Declared      *int       `json:"declared"`
 	Client        *string    `json:"client"`
 	ClientVersion *string    `json:"client_version"`
 	OpenedAt      *time.Time `json:"opened_at"`

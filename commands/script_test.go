@@ -231,7 +231,7 @@ func scriptFake(ts *testscript.TestScript, _ bool, args []string) {
 		f.rooms.connections = append(f.rooms.connections, object{"connection_id": args[1], "agent": named(agent), "scope": "single",
 			"filter": "all", "cursor": 40, "head": 42, "lag": 2, "generation": 7, "claims": []object{}, "placements": []object{},
 			"transport": "websocket", "attached": true, "held": true, "last_beat_age_ms": 900, "client": "agent-runtime",
-			"client_version": "0.8.0", "protocol": 8, "opened_at": now()})
+			"client_version": "0.8.0", "protocol": 8, "declared": 8, "opened_at": now()})
 	case "room": // room ID NAME: one with that id
 		f.rooms.rooms = append(f.rooms.rooms, object{"id": args[1], "name": args[2], "members": []object{}, "people": []object{}})
 	case "accept":
