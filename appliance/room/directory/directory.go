@@ -78,7 +78,8 @@ const (
 	maxInstructions = 65536
 	maxValue        = 65536
 	maxDocument     = 1 << 20 // bytes (K)
-	maxListed       = 100     // names in one audit row
+	maxListed       = 100     // names in one audit row, and roles and the like that a room begins with
+	maxFounders     = 5000    // agents, and people, that a room begins with
 )
 
 // record audits a change. Whoever did it is named by the credential that the request came with, else by participant id.

@@ -56,15 +56,18 @@ func (inv Invitation) agent(tx ReadTx) (room.Agent, error) {
 }
 
 // checkNames checks that mentions stay unambiguous when the members come into the room: an alias is unique against agent
-// names, role names and aliases, case aside (H.6), and no newcomer is called like somebody's alias.
-func checkNames(tx ReadTx, r room.Room, joining []room.Member) error {
+// names, role names and aliases, case aside (H.6), and no newcomer is called like somebody's alias. empty: nobody is in
+// the room yet.
+func checkNames(tx ReadTx, r room.Room, joining []room.Member, empty bool) error {
 	aliases, names := map[string]string{}, map[string]string{}
 	for _, m := range joining {
 		names[strings.ToLower(m.Agent.Name)] = m.Agent.Name
 	}
 	for _, m := range joining {
-		if err := checkNewName(tx, r, m.Agent.Name); err != nil {
-			return err
+		if !empty {
+			if err := checkNewName(tx, r, m.Agent.Name); err != nil {
+				return err
+			}
 		}
 		if m.Alias == "" {
 			continue
@@ -165,7 +168,7 @@ func (d *Directory) Invite(ctx context.Context, by room.Actor, id uuid.UUID, lis
 
 // join writes new members, with their room_join items.
 func (d *Directory) join(tx Tx, r room.Room, joined []room.Member) error {
-	if err := checkNames(tx, r, joined); err != nil {
+	if err := checkNames(tx, r, joined, false); err != nil {
 		return err
 	}
 	if err := tx.DirInsertMembers(r.No, joined); err != nil {

@@ -83,6 +83,16 @@ func (n *NewRoom) room(by room.Actor) (r room.Room, err error) {
 	if by.OwnerNo == 0 && !by.Admin && r.WriteVisibility != room.Public {
 		return r, fault.Field("write_visibility", "must be public in a room that nobody owns: its maker has no owner")
 	}
+	for _, list := range []struct {
+		field     string
+		len, most int
+	}{{"agents", len(n.Agents), maxFounders}, {"include_subagents_for", len(n.WithChildrenOf), maxListed},
+		{"people", len(n.People), maxFounders}, {"roles", len(n.Roles), maxListed}, {"references", len(n.References), maxListed},
+		{"linked_rooms", len(n.Links), maxListed}} {
+		if list.len > list.most {
+			return r, fault.Field(list.field, "must be at most %d", list.most)
+		}
+	}
 	if len(n.RequestID) > maxName {
 		return r, fault.Field("requestId", "must have at most %d bytes", maxName)
 	}
@@ -173,7 +183,7 @@ func (d *Directory) create(ctx context.Context, tx Tx, by room.Actor, n NewRoom,
 			return err
 		}
 	}
-	if err := checkNames(tx, *r, members); err != nil {
+	if err := checkNames(tx, *r, members, true); err != nil {
 		return err
 	}
 	if err := tx.DirInsertMembers(r.No, members); err != nil {

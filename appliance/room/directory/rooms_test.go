@@ -106,6 +106,7 @@ func TestCreateRefusals(t *testing.T) {
 			Roles: []directory.NewRole{{Name: "lead"}}}, fault.Conflict, "the name of role lead"},
 		"role twice":    {ann, directory.NewRoom{Name: "a", Agents: invited("fox"), Roles: []directory.NewRole{{Name: "lead"}, {Name: "LEAD"}}}, fault.Conflict, "roles[1].name"},
 		"role of blank": {ann, directory.NewRoom{Name: "a", Agents: invited("fox"), Roles: []directory.NewRole{{Name: "the lead"}}}, fault.Invalid, "roles[0].name"},
+		"many links":    {ann, directory.NewRoom{Name: "a", Agents: invited("fox"), Links: make([]directory.NewLink, 101)}, fault.Invalid, "linked_rooms: must be at most 100"},
 		"chat channel":  {ann, directory.NewRoom{Name: "a", Chat: true, Channel: room.ChannelPublic, Agents: invited("fox")}, fault.Invalid, "channel_type"},
 	} {
 		r.unchanged(name, func() {
