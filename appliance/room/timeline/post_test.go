@@ -407,3 +407,41 @@ func (r *rig) eventRooms(a room.Actor) (out []roomEvent) {
 	}
 	return out
 }
+
+// Answers of something else are none of a request's, even next to it.
+func TestARepeatedRequestHasItsOwnAnswers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Options{})
+	alice := r.person("alice")
+	in := r.room(room.ChannelPublic, alice)
+	d := timeline.Draft{Actor: alice, RoomID: in.ID, Body: "hi", RequestID: "r"}
+	r.post(d)
+	r.update(func(tx *store.Tx) error {
+		cast, err := r.log.Cast(tx, in.No)
+		if err != nil {
+			return err
+		}
+		_, err = r.log.Append(tx, cast, timeline.NewItem{Kind: room.ItemMessage, Sender: room.Platform(), Body: "notice", Automatic: true},
+			noAudience)
+		return err
+	})
+	if p := r.post(d); !p.Repeated || len(p.Answers) != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// What a connection knows of its agent may be old: the room knows better.
+func TestASenderIsCalledAsTheRoomKnowsIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Options{})
+	alice, bob := r.person("alice"), r.person("bob")
+	a, b := r.agent("agent", alice), r.agent("build-bot", bob)
+	all := room.Selector{All: true}
+	r.policy(b, &room.Policy{Rules: []room.Rule{{Rooms: all, RoomGroups: all, OwnerAgents: true}}})
+	in := r.room(room.ChannelPublic, a, b)
+	r.exec(`UPDATE room_agents SET name = 'renamed', owner_no = ? WHERE room_agent_no = ?`, bob.No, a.No)
+	p := r.say(in, a, "@build-bot hi")
+	if p.Item.SenderName != "renamed" || len(p.Statuses) != 1 || len(p.Answers) != 0 {
+		t.Errorf("%+v", p)
+	}
+}
