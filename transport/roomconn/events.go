@@ -79,8 +79,9 @@ type eventStream struct {
 	rc   *http.ResponseController
 	wake chan struct{}
 
-	buf   []byte
-	wrote time.Time
+	buf    []byte
+	wrote  time.Time
+	failed bool
 }
 
 // hint wakes the stream. It never blocks.
@@ -100,7 +101,7 @@ func (s *eventStream) run(ctx context.Context, first *page) {
 	h.Set("Connection", "keep-alive")
 	h.Set("X-Accel-Buffering", "no")
 	s.w.WriteHeader(http.StatusOK)
-	defer func() { _ = s.rc.SetWriteDeadline(time.Time{}) }()
+	defer s.finish()
 	timer := s.srv.clock.NewTimer(keepaliveAfter)
 	defer timer.Stop()
 	if !s.write(first) {
@@ -158,10 +159,22 @@ func (s *eventStream) write(w *page) bool {
 }
 
 func (s *eventStream) flush(b []byte) bool {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.srv.opts.WriteTimeout)) // the kernel's time, whatever the clock is
-	if _, err := s.w.Write(b); err != nil {
-		return false
+	s.allow()
+	_, err := s.w.Write(b)
+	if err == nil {
+		err = s.rc.Flush()
 	}
+	s.failed = err != nil
 	s.wrote = s.srv.clock.Now()
-	return s.rc.Flush() == nil
+	return err == nil
+}
+
+// allow bounds the next write. It uses the system's time whatever the clock is: the kernel does not know that one.
+func (s *eventStream) allow() { _ = s.rc.SetWriteDeadline(time.Now().Add(s.srv.opts.WriteTimeout)) }
+
+// finish gives the end of the body its time. A client that has not taken what came before gets none.
+func (s *eventStream) finish() {
+	if !s.failed {
+		s.allow()
+	}
 }
