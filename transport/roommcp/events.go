@@ -215,53 +215,77 @@ func (c *session) wait(ctx context.Context, after int64, everything bool, limit 
 	}
 }
 
-// startNotifying begins to tell events as log notifications, from now on: the client has set a log level.
+// startNotifying begins to tell events as log notifications, from now on: the client has set a log level. It moves no
+// cursor: a wait hands over the same events.
 func (c *session) startNotifying(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.notify != nil || c.ctx.Err() != nil {
+	if c.notifying || c.ctx.Err() != nil {
 		return nil
 	}
-	r := c.srv.svc.Feed.NewReader(c.agentNo, func() { kick(c.woken) })
+	news := make(chan struct{}, 1)
+	r := c.srv.svc.Feed.NewReader(c.agentNo, func() { kick(news) })
 	o, err := r.Open(ctx, feed.Start{Head: true})
 	if err != nil {
 		r.Close()
 		return err
 	}
-	c.notify, c.told = r, o.Cursor
+	c.srv.mu.Lock()
+	defer c.srv.mu.Unlock()
+	if c.srv.sessions[c.mcp.ID()] != c { // over by now
+		r.Close()
+		return nil
+	}
+	c.notifying = true
+	c.srv.running.Add(1)
+	go func() {
+		defer c.srv.running.Done()
+		defer r.Close()
+		for cursor := o.Cursor; ; {
+			select {
+			case <-c.ctx.Done():
+				return
+			case <-news:
+				cursor = c.tell(r, cursor)
+			}
+		}
+	}()
 	return nil
 }
 
-// tell sends what is new as log notifications. It moves no cursor: a wait hands over the same events. The lock is held.
-func (c *session) tell() {
-	for {
-		page, err := c.notify.Next(c.ctx, c.told, readBatch)
+// tell sends what is new as log notifications, and returns how far it came. A host that does not read its stream delays
+// only this.
+func (c *session) tell(r *feed.Reader, cursor int64) int64 {
+	for c.ctx.Err() == nil {
+		page, err := r.Next(c.ctx, cursor, readBatch)
 		if err != nil {
-			c.srv.log(err).Str("agent", c.agent.Name).Msg("events not read for notifications")
-			return
+			c.srv.log(err).Int64("agent_no", c.agentNo).Msg("events not read for notifications")
+			return cursor
 		}
 		if page.Gap != nil {
-			c.told = page.Gap.ResumedAt
+			cursor = page.Gap.ResumedAt
 		}
 		if len(page.Events) == 0 {
-			c.told = max(c.told, page.Head)
-			return
+			return max(cursor, page.Head)
 		}
 		for i := range page.Events {
 			e := &page.Events[i]
-			c.told = e.Sequence
-			if !worth(e) || !c.stream.Covers(e.Room.No) {
+			cursor = e.Sequence
+			if !worth(e) || !c.covers(e.Room.No) {
 				continue
 			}
-			ctx, cancel := context.WithTimeout(c.ctx, notifyTimeout)
-			err := c.mcp.Log(ctx, &mcp.LoggingMessageParams{Logger: "signalbox.rooms", Level: "notice",
+			// Without an open stream it goes nowhere; a wait has it all.
+			_ = c.mcp.Log(c.ctx, &mcp.LoggingMessageParams{Logger: "signalbox.rooms", Level: "notice",
 				Data: json.RawMessage(e.AppendFrame(nil, nil))})
-			cancel()
-			if err != nil { // no stream is open; a wait has it all
-				continue
-			}
 		}
 	}
+	return cursor
 }
 
-const notifyTimeout = 5 * time.Second
+// covers tells whether the session is in the room now.
+func (c *session) covers(roomNo int64) bool {
+	c.mu.Lock()
+	stream := c.stream
+	c.mu.Unlock()
+	return stream != nil && stream.Covers(roomNo)
+}

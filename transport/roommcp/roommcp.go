@@ -2,6 +2,7 @@ package roommcp
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -90,7 +91,7 @@ type Server struct {
 	running  sync.WaitGroup
 }
 
-// New returns a Server. Close ends it.
+// New returns a Server. Drain or Close ends it.
 func New(s Services, o Options) *Server {
 	if o.Presence <= 0 {
 		o.Presence = DefaultPresence
@@ -142,13 +143,26 @@ func (s *Server) Sessions() int {
 	return len(s.sessions)
 }
 
-// Close ends every session, refuses new ones, and waits until all is given back.
-func (s *Server) Close() {
+// Drain ends every session, refuses new ones, and waits until all is given back or ctx ends.
+func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
 	for _, c := range s.sessions {
 		c.cancel(errStopping)
 	}
 	s.mu.Unlock()
-	s.running.Wait()
+	done := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("MCP sessions are still ending: %w", context.Cause(ctx))
+	}
 }
+
+// Close is Drain without a limit.
+func (s *Server) Close() { _ = s.Drain(context.Background()) }

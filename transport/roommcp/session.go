@@ -38,16 +38,15 @@ type session struct {
 	inFlight int // under the server's lock
 	lastSeen time.Time
 
-	mu      sync.Mutex
-	agent   room.Agent
-	stream  *connection.Stream // nil: not attached
-	reader  *feed.Reader
-	cursor  int64        // handed over or passed over
-	started bool         // cursor is meant
-	rooms   []uuid.UUID  // claimed when it was last looked at
-	gap     *gapNotice   // to be told by the next wait
-	notify  *feed.Reader // for log notifications; nil: none are wanted
-	told    int64        // notified up to here
+	mu        sync.Mutex
+	agent     room.Agent
+	stream    *connection.Stream // nil: not attached
+	reader    *feed.Reader
+	cursor    int64       // handed over or passed over
+	started   bool        // cursor is meant
+	rooms     []uuid.UUID // claimed when it was last looked at
+	gap       *gapNotice  // to be told by the next wait
+	notifying bool        // a log level was set
 }
 
 // received watches the messages of clients: a session begins with its initialize.
@@ -170,10 +169,6 @@ func (c *session) run() {
 func (c *session) end() {
 	c.mu.Lock()
 	c.detach("the MCP session ended")
-	if c.notify != nil {
-		c.notify.Close()
-		c.notify = nil
-	}
 	c.mu.Unlock()
 	_ = c.mcp.Close() // waits for calls under way, which see that ctx has ended
 	c.srv.mu.Lock()
@@ -284,7 +279,7 @@ func (c *session) detach(why string) {
 	c.stream, c.reader = nil, nil
 }
 
-// look follows a wake: an end is noticed at once, and what is new is told to a host that wants to know.
+// look follows a wake: an end is noticed at once.
 func (c *session) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -296,9 +291,6 @@ func (c *session) look() {
 		return
 	}
 	c.rooms = c.stream.Info().Rooms
-	if c.notify != nil {
-		c.tell()
-	}
 }
 
 // maxDeclared bounds what is kept of a client's name and version.
