@@ -242,6 +242,7 @@ func (a *Appliance) bind(context.Context) error {
 const drainSpread = 2 * time.Second
 
 func (a *Appliance) drainSessions(ctx context.Context) error {
+	a.rooms.mcp.Close() // its streams are requests in flight, which end only with their session
 	spread := drainSpread
 	if deadline, ok := ctx.Deadline(); ok {
 		spread = min(spread, time.Until(deadline)/4)

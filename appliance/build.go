@@ -15,6 +15,7 @@ import (
 	"signalbox/store"
 	"signalbox/transport"
 	"signalbox/transport/agentconn"
+	"signalbox/transport/roomapi"
 	"signalbox/transport/session"
 )
 
@@ -127,11 +128,15 @@ func (a *Appliance) adminFront() transport.Front {
 	srv := a.cfg.Server
 	return transport.Front{Log: a.log.With().Str("part", "http").Logger(), Metrics: a.metrics.transport,
 		Bodies: transport.NewBodies(func(r *http.Request) int64 {
-			if r.URL.Path == agentconn.EventsPath {
+			switch {
+			case r.URL.Path == agentconn.EventsPath:
 				return srv.EventsBodyLimit.Bytes()
+			case isUpload(r):
+				return roomapi.UploadLimit(a.rooms.media.MaxFile(), a.rooms.media.MaxFiles())
+			default:
+				return srv.MaxPayloadSize.Bytes()
 			}
-			return srv.MaxPayloadSize.Bytes()
-		})}
+		}, isUpload)}
 }
 
 // routes are those of the main listener.

@@ -16,10 +16,13 @@ import (
 	"signalbox/appliance/room/feed"
 	"signalbox/appliance/room/identity"
 	"signalbox/appliance/room/media"
+	"signalbox/appliance/room/operation"
 	"signalbox/appliance/room/timeline"
 	"signalbox/store"
+	"signalbox/transport/gateway"
 	"signalbox/transport/roomapi"
 	"signalbox/transport/roomconn"
+	"signalbox/transport/roommcp"
 )
 
 // MediaDir holds the files of messages, in the data directory.
@@ -36,6 +39,8 @@ type rooms struct {
 
 	streams *roomconn.Server
 	agents  *roomapi.Server
+	mcp     *roommcp.Server
+	people  *gateway.Server
 }
 
 // buildRooms makes the services of the rooms plane. Only the numbering is looked at before the listeners are bound: a
@@ -44,6 +49,9 @@ func (a *Appliance) buildRooms(ctx context.Context) (err error) {
 	r, c := &a.rooms, a.cfg.Room
 	r.feed = feed.New(store.Bind[feed.Tx, feed.ReadTx](a.db), feed.Options{Retained: c.RetainedEvents,
 		Age: c.RetainedAge.Std(), Start: a.start, Clock: a.clock, Upkeep: store.BindUpkeep[feed.Tx, feed.ReadTx](a.db)})
+	if err := a.recoverRooms(ctx, r.feed); err != nil {
+		return err
+	}
 	r.identity = identity.New(store.Bind[identity.Tx, identity.ReadTx](a.db), a.auditLog,
 		identity.Keys{Current: a.master.Current, Previous: a.master.Previous},
 		identity.Options{Clock: a.clock, OnDelete: a.forgetRoomAgent, Trouble: a.metrics.trouble,
@@ -90,13 +98,28 @@ func (a *Appliance) buildRoomTransport(context.Context) error {
 	r.streams = roomconn.New(a.sessions, roomconn.Services{Agents: r.identity, Registry: r.connections, Feed: r.feed,
 		Clock: a.clock, Log: log, Metrics: roomconn.NewMetrics(a.registry)},
 		roomconn.Options{Version: a.opts.Version, RemoveSSE: !a.cfg.Room.SSE})
+	table := operation.New(operation.Services{Directory: r.directory, Identity: r.identity, Timeline: r.timeline, Feed: r.feed,
+		Connections: r.connections})
+	r.agents = roomapi.New(roomapi.Services{Identity: r.identity, Operations: table, Timeline: r.timeline,
+		Media: r.media, Connections: r.connections}, roomapi.Options{Version: a.opts.Version, Log: log})
+	r.mcp = roommcp.New(roommcp.Services{Identity: r.identity, Operations: table, Connections: r.connections,
+		Feed: r.feed}, roommcp.Options{Version: a.opts.Version, Clock: a.clock, Log: log})
+	r.people = gateway.New(gateway.Services{Identity: r.identity, Directory: r.directory, Timeline: r.timeline, Media: r.media,
+		Connections: r.connections, Hub: a.hub}, gateway.Options{Version: a.opts.Version,
+		BehindProxy: a.cfg.Server.BehindProxy, Clock: a.clock, Log: log})
 	return nil
 }
+
+// isUpload tells whether a request brings files.
+func isUpload(r *http.Request) bool { return roomapi.IsUpload(r) || gateway.IsUpload(r) }
 
 // roomRoutes are those of the rooms plane on the main listener.
 func (a *Appliance) roomRoutes(mux *http.ServeMux) {
 	r := &a.rooms
 	r.streams.Routes(mux)
+	r.agents.Routes(mux)
+	r.mcp.Routes(mux)
+	r.people.Routes(mux)
 }
 
 // sweepConnections ends what has lapsed. Its lateness is how the registry notices that the server stood still, so it has a
@@ -153,4 +176,14 @@ func (o *roomObserver) Ended(i connection.Info, e connection.End) {
 // Stalled follows a stall of the server.
 func (o *roomObserver) Stalled(d time.Duration) {
 	o.log.Warn().Dur("stall_ms", d).Msg("the server stood still; room connections are given that time")
+}
+
+// close ends what the transports of the plane have running.
+func (r *rooms) close() {
+	if r.streams != nil {
+		r.streams.Close()
+	}
+	if r.mcp != nil {
+		r.mcp.Close()
+	}
 }

@@ -76,9 +76,7 @@ func (a *Appliance) close() error {
 	if a.websocket != nil {
 		a.websocket.Close()
 	}
-	if a.rooms.streams != nil {
-		a.rooms.streams.Close()
-	}
+	a.rooms.close()
 	errs = append(errs, a.group.stop(ctx))
 	if a.sessions != nil {
 		a.sessions.Close()

@@ -14,9 +14,11 @@ import (
 
 // newAPI makes the operators' surface; bulk is the limit of its bucket.
 func (a *Appliance) newAPI(bulk int) *api.API {
-	g := a.cfg.Agent
+	g, r := a.cfg.Agent, &a.rooms
 	return api.New(api.Services{Directory: a.directory, Commands: a.commands, Records: a.records,
-		Audit: api.BindAudit(a.auditLog, a.auditDB), Presence: presence{a}, System: system{a}, Upkeep: a.db, Hub: a.hub},
+		Audit: api.BindAudit(a.auditLog, a.auditDB), Presence: presence{a}, System: system{a}, Upkeep: a.db, Hub: a.hub,
+		Rooms: api.RoomServices{Identity: r.identity, Directory: r.directory, Timeline: r.timeline, Feed: r.feed,
+			Connections: r.connections}},
 		api.Options{Allow: transport.NewAllowlist("api", a.allowAPI, a.metrics.transport), Refusals: a.refusals,
 			Bulk:        transport.NewRateBucket("bulk", bulk, rateWindow, a.clock),
 			DefaultPage: g.DefaultPageSize, MaxPage: g.MaxPageSize, Epoch: a.db.Epoch(), KnownAgentVersion: wireVersion,

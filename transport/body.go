@@ -28,11 +28,19 @@ const maxBuffered = 64 << 20
 // Bodies caps request bodies before any handler sees the request (agent protocol I.2).
 type Bodies struct {
 	limit    func(*http.Request) int64
+	streamed func(*http.Request) bool
 	buffered atomic.Int64
 }
 
-// NewBodies returns the cap; limit gives the bytes a request's body may have, by its route.
-func NewBodies(limit func(*http.Request) int64) *Bodies { return &Bodies{limit: limit} }
+// NewBodies returns the cap; limit gives the bytes a request's body may have, by its route. Bodies for which streamed is
+// true go to their handler as they arrive, which bounds their time itself and has no effect before it has read all; nil
+// is none.
+func NewBodies(limit func(*http.Request) int64, streamed func(*http.Request) bool) *Bodies {
+	if streamed == nil {
+		streamed = func(*http.Request) bool { return false }
+	}
+	return &Bodies{limit: limit, streamed: streamed}
+}
 
 // Middleware refuses larger bodies with 413, and bounds how long a body may take to arrive.
 func (b *Bodies) Middleware(next http.Handler) http.Handler {
@@ -44,6 +52,11 @@ func (b *Bodies) Middleware(next http.Handler) http.Handler {
 		limit := b.limit(r)
 		if r.ContentLength > limit {
 			refuseBody(w, r, reasonContentLength)
+			return
+		}
+		if b.streamed(r) {
+			r.Body = http.MaxBytesReader(w, r.Body, limit)
+			next.ServeHTTP(w, r)
 			return
 		}
 		control := http.NewResponseController(w)
