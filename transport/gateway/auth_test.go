@@ -29,6 +29,7 @@ func cookieIn(t *testing.T, a reply) *http.Cookie {
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.password(r.ann)
 	var got struct {
 		ID                uuid.UUID
 		Name, Email, Role string
@@ -69,6 +70,7 @@ func TestLogin(t *testing.T) {
 func TestCookieIsSecureOverTLS(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *gateway.Options) { o.BehindProxy = true })
+	r.password(r.ann)
 	for proto, want := range map[string]bool{"": true, "https": true, "http": false} {
 		a := r.request("POST", "/auth/login", login("ann@example.org", "ann-password"), header("X-Forwarded-Proto", proto)).wants(200)
 		if c := cookieIn(t, a); c.Secure != want {
@@ -80,6 +82,7 @@ func TestCookieIsSecureOverTLS(t *testing.T) {
 func TestLoginRefusals(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.password(r.ann, r.bob)
 	r.request("POST", "/auth/login", login("ann@example.org", "bob-password")).wants(401, "wrong e-mail address or password")
 	r.request("POST", "/auth/login", login("nobody@example.org", "x")).wants(401, "wrong e-mail address or password")
 	r.request("POST", "/auth/login", map[string]string{"email": "ann@example.org"}).wants(422, "body.password: is required")

@@ -100,13 +100,19 @@ func (r *rig) ok(what string, err error) {
 	}
 }
 
-// person makes somebody whose password is the name and "-password".
 func (r *rig) person(name string) room.Person {
 	r.t.Helper()
-	p, err := r.people.CreatePerson(r.t.Context(), r.admin.Actor(), identity.NewPerson{Name: name, Email: name + "@example.org",
-		Password: secret.NewText(name + "-password")})
+	p, err := r.people.CreatePerson(r.t.Context(), r.admin.Actor(), identity.NewPerson{Name: name, Email: name + "@example.org"})
 	r.ok("person "+name, err)
 	return p
+}
+
+// password gives people the password that is their name and "-password".
+func (r *rig) password(people ...room.Person) {
+	r.t.Helper()
+	for _, p := range people {
+		r.ok("password", r.people.SetPassword(r.t.Context(), r.admin.Actor(), p.ID, secret.NewText(p.Name+"-password")))
+	}
 }
 
 func (r *rig) agent(owner room.Person, name string) room.Agent {
@@ -123,9 +129,7 @@ func (r *rig) cookie(p room.Person) string {
 	if c := r.cookies[p.Name]; c != "" {
 		return c
 	}
-	if p.Kind == room.PersonOperator {
-		r.ok("password", r.people.SetPassword(r.t.Context(), p.Actor(), p.ID, secret.NewText(p.Name+"-password")))
-	}
+	r.password(p)
 	s, err := r.people.Login(r.t.Context(), p.Email, secret.NewText(p.Name+"-password"), "192.0.2.1")
 	r.ok("login", err)
 	r.cookies[p.Name] = s.Token.Reveal()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -180,6 +181,48 @@ func TestRotate(t *testing.T) {
 	again.IconURL = &empty
 	if now, err := r.Register(ctx, by, again); err != nil || now.Agent.IconURL != "" || now.Agent.DisplayName != shown {
 		t.Errorf("%+v, %v", now, err)
+	}
+}
+
+// However many calls are under way, none that begins after a rotation has returned gets in with the old key.
+func TestRotationBesideCalls(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, by := t.Context(), identity.RegistrantOf(r.person("ada"))
+	n := newAgent("bot")
+	n.Overwrite = true
+	now, err := r.Register(ctx, by, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		old := auth(now.Key)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						_, _ = r.AuthenticateAgent(ctx, old)
+					}
+				}
+			})
+		}
+		now, err = r.Register(ctx, by, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.AuthenticateAgent(ctx, old); !fault.Is(err, fault.Unauthenticated) {
+			t.Errorf("the old key right after its rotation: %v", err)
+		}
+		close(stop)
+		wg.Wait()
+		if _, err := r.AuthenticateAgent(ctx, old); !fault.Is(err, fault.Unauthenticated) {
+			t.Errorf("the old key a moment later: %v", err)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ const (
 	failsOfPair   = 10
 	failsOfOrigin = 100
 	maxAttempts   = 10_000 // counters kept; beyond, the one that began first is forgotten
+	maxRecords    = 500    // failures recorded in one window, whoever and wherever
 )
 
 // attempts counts failed sign-ins in memory. Safe for concurrent use.
@@ -25,6 +26,9 @@ type attempts struct {
 	mu    sync.Mutex
 	byKey map[attemptKey]*list.Element // of *counter
 	order *list.List                   // by the start of the window, the oldest first
+
+	records int       // failures told to be worth a record since from
+	from    time.Time // start of the window they are counted in
 }
 
 // attemptKey is an e-mail address at a network address, or, with no e-mail address, a network address.
@@ -127,15 +131,19 @@ func (t *attempt) takeBack(k attemptKey) {
 	}
 }
 
-// failed leaves the attempt counted, and tells whether it is the first that failed in its window, and so worth a record.
-// The limit of a network address bounds how many that are.
+// failed leaves the attempt counted, and tells whether it is worth a record: the first that failed in its window is,
+// unless very many were already.
 func (t *attempt) failed() bool {
 	t.a.mu.Lock()
 	defer t.a.mu.Unlock()
+	if now := t.a.clock.Now(); now.Sub(t.a.from) >= failWindow {
+		t.a.from, t.a.records = now, 0
+	}
 	e := t.a.byKey[t.keys[0]]
-	if e == nil || e.Value.(*counter).told {
+	if e == nil || e.Value.(*counter).told || t.a.records >= maxRecords {
 		return false
 	}
+	t.a.records++
 	e.Value.(*counter).told = true
 	return true
 }

@@ -17,18 +17,18 @@ import (
 // NewAgent is the body of POST /agents (A.3). UnmarshalJSON refuses what does not have its shape; Register refuses what
 // breaks a rule. Unknown fields are ignored.
 type NewAgent struct {
-	Name, Description  string
-	ConnectorType      string // "": external
-	DisplayName        *string
-	IconURL            *string
-	Profile            room.Profile
-	RawProfile         json.RawMessage // integration_profile as it arrived; nil: made of Profile
-	Tools, Models      json.RawMessage // nil: none
-	Metadata           json.RawMessage
-	Overwrite          bool
-	agentType          string
-	parent             uuid.UUID
-	hasParent, ofKnown bool
+	Name, Description string
+	ConnectorType     string // "": external
+	DisplayName       *string
+	IconURL           *string
+	Profile           room.Profile
+	RawProfile        json.RawMessage // integration_profile as it arrived; nil: made of Profile
+	Tools, Models     json.RawMessage // nil: none
+	Metadata          json.RawMessage
+	Overwrite         bool
+	agentType         string
+	parent            uuid.UUID
+	hasParent         bool
 }
 
 // UnmarshalJSON reads the body of POST /agents. Its errors are about the shape of the body (422).

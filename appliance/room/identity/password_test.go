@@ -114,8 +114,8 @@ func TestAttemptsAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !p.failed() {
-			t.Fatal("the first failure is not told")
+		if told := p.failed(); told != (i < maxRecords) {
+			t.Fatalf("failure %d: told %v", i, told)
 		}
 	}
 	if n := len(a.byKey); n > maxAttempts+1 || n != a.order.Len() {
@@ -126,7 +126,25 @@ func TestAttemptsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !p.failed() {
+		t.Error("the first failure of a new window is not told")
+	}
+	p, err = a.begin("p@x", "::1")
+	if err != nil {
+		t.Fatal(err)
+	}
 	p.succeeded()
+	p, err = a.begin("q@x", "::1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.undecided()
+	c.Advance(failWindow)
+	p, err = a.begin("p@x", "::2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.undecided()
 	if n := len(a.byKey); n != 0 || a.order.Len() != 0 {
 		t.Errorf("%d counters after the window", n)
 	}
