@@ -1,4 +1,4 @@
-package roomapi
+package roomhttp
 
 import (
 	"io"
@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"signalbox/appliance/fault"
-	"signalbox/appliance/room/timeline"
 )
 
 // FuzzReceive feeds strangers' bytes to the reader of uploads: it never fails but with an error for the caller, and what
@@ -23,9 +22,8 @@ func FuzzReceive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind, body string) {
 		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
 		r.Header.Set("Content-Type", kind)
-		var d timeline.Draft
 		files := 0
-		err := receive(r, &d, func(p *multipart.Part) error {
+		texts, err := receive(r, map[string]int64{"caption": 100, "thread_id": 10}, func(p *multipart.Part) error {
 			files++
 			if _, err := io.Copy(io.Discard, p); err != nil {
 				return fault.Wrap(fault.Invalid, err, "broken")
@@ -35,8 +33,8 @@ func FuzzReceive(f *testing.F) {
 		if err != nil && fault.CodeOf(err) != fault.Invalid {
 			t.Fatalf("%v", err)
 		}
-		if files > maxParts || len(d.Body) > maxCaption || len(d.ThreadID) > maxThreadID {
-			t.Fatalf("%d files, a caption of %d bytes", files, len(d.Body))
+		if files > maxParts || len(texts["caption"]) > 100 || len(texts["thread_id"]) > 10 {
+			t.Fatalf("%d files, texts %v", files, texts)
 		}
 	})
 }

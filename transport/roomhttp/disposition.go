@@ -1,4 +1,4 @@
-package roomapi
+package roomhttp
 
 import (
 	"mime"
