@@ -272,7 +272,7 @@ func asText(v any) string {
 
 func (f *fakeServer) roomsRoutes(locked lockedRoute, one oneRoute) {
 	r := f.rooms
-	join := func(room object, ids any, alias any, listening any) {
+	join := func(room object, ids any, alias any, listening any, told bool) {
 		list, _ := ids.([]any)
 		for _, id := range list {
 			a := find(r.agents, "id", asText(id))
@@ -283,7 +283,9 @@ func (f *fakeServer) roomsRoutes(locked lockedRoute, one oneRoute) {
 			room["members"] = append(room["members"].([]object), object{"agent_id": a["id"], "name": a["name"], "alias": alias,
 				"listening": listening == true, "role": nil, "status": "no_session", "addressable": shown["addressable"],
 				"open_command": shown["open_command"], "reacts_to": shown["reacts_to"], "deaf": shown["deaf"], "joined_at": now()})
-			f.addItem(room, "room_join", object{"kind": "agent", "id": a["id"], "name": a["name"]}, "", nil)
+			if told {
+				f.addItem(room, "room_join", object{"kind": "agent", "id": a["id"], "name": a["name"]}, "", nil)
+			}
 		}
 	}
 	add := func(room object, ids any, manager any) {
@@ -317,7 +319,7 @@ func (f *fakeServer) roomsRoutes(locked lockedRoute, one oneRoute) {
 		r.rooms = append(r.rooms, room)
 		add(room, []any{r.people[0]["id"]}, true)
 		add(room, body["person_ids"], false)
-		join(room, body["agent_ids"], nil, body["listening"])
+		join(room, body["agent_ids"], nil, body["listening"], false)
 		answer(w, 201, room)
 	})
 	one("GET /rooms/{id}", &r.rooms, "room", func(w http.ResponseWriter, _ *http.Request, room object) { answer(w, 200, room) })
@@ -347,7 +349,7 @@ func (f *fakeServer) roomsRoutes(locked lockedRoute, one oneRoute) {
 	})
 	one("POST /rooms/{id}/agents", &r.rooms, "room", func(w http.ResponseWriter, req *http.Request, room object) {
 		body := readBody(req)
-		join(room, body["agent_ids"], body["alias"], body["listening"])
+		join(room, body["agent_ids"], body["alias"], body["listening"], true)
 		answer(w, 200, object{})
 	})
 	one("POST /rooms/{id}/people", &r.rooms, "room", func(w http.ResponseWriter, req *http.Request, room object) {
