@@ -276,7 +276,27 @@ func (r *rig) open(dial dialer, a room.Agent, o roomclient.Open) (*roomclient.St
 
 func (r *rig) ws(a room.Agent, o roomclient.Open) (*roomclient.Stream, roomclient.State) {
 	r.t.Helper()
-	return r.open(roomclient.Dial, a, o)
+	s, st := r.open(roomclient.Dial, a, o)
+	r.pinged(st.Generation)
+	return s, st
+}
+
+// pinged waits until the stream of the generation gets pings: the clock may move from then on.
+func (r *rig) pinged(generation int64) {
+	r.t.Helper()
+	p := r.server.pings
+	r.until("pings", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, slot := range p.slots {
+			for _, k := range slot {
+				if k.pump.stream.Generation() == generation {
+					return true
+				}
+			}
+		}
+		return false
+	})
 }
 
 func (r *rig) sse(a room.Agent, o roomclient.Open) (*roomclient.Stream, roomclient.State) {

@@ -573,6 +573,8 @@ func TestPingsDoNotQueueBehindBulk(t *testing.T) {
 	_ = resp.Body.Close()
 	defer func() { _ = ws.Close() }()
 	r.session("c")
+	i, _ := r.reg.Get("c")
+	r.pinged(i.Generation)
 	r.clock.Advance(connection.BeatEvery)
 	for n := 0; ; n++ {
 		_, data, err := ws.ReadMessage()
