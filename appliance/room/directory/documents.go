@@ -173,8 +173,8 @@ func ownDocument(tx ReadTx, by room.Actor, id uuid.UUID) (Document, error) {
 		return doc, fault.New(fault.NotFound, "document %s not found", id) // as if it were not there, as in lists
 	}
 	if !may {
-		err = fault.New(fault.Forbidden, "document %q may be changed only by the agent that made it, and by who may change its room",
-			doc.Name)
+		err = fault.New(fault.Forbidden,
+			"document %q may be changed only by the agent that made it, and by who may change its room", doc.Name)
 	}
 	return doc, err
 }

@@ -71,7 +71,8 @@ func (d *Directory) foundPeople(tx Tx, by room.Actor, r room.Room, list []Introd
 // AddPeople brings people into a room and returns those who were not in it before. A person who is in it already and is
 // introduced as a manager becomes one. Write access to the room is enough; managers are made only by its owner, its
 // managers and admins.
-func (d *Directory) AddPeople(ctx context.Context, by room.Actor, id uuid.UUID, list []Introduction) ([]room.PersonMember, error) {
+func (d *Directory) AddPeople(ctx context.Context, by room.Actor, id uuid.UUID,
+	list []Introduction) ([]room.PersonMember, error) {
 	if len(list) == 0 || len(list) > maxInvited {
 		return nil, fault.Field("people", "must name 1 to %d people", maxInvited)
 	}

@@ -77,7 +77,8 @@ func (d *Directory) CreateReference(ctx context.Context, by room.Actor, n NewRef
 }
 
 // UpdateReference changes a reference; it needs write access to it.
-func (d *Directory) UpdateReference(ctx context.Context, by room.Actor, id uuid.UUID, c ReferenceChange) (r Reference, err error) {
+func (d *Directory) UpdateReference(ctx context.Context, by room.Actor, id uuid.UUID,
+	c ReferenceChange) (r Reference, err error) {
 	err = d.st.Update(ctx, "update reference", func(tx Tx) error {
 		if r, err = referenceFor(tx, id); err != nil {
 			return err

@@ -90,7 +90,8 @@ func (d *Directory) DefineRole(ctx context.Context, by room.Actor, id uuid.UUID,
 
 // EditRole changes a role. Under a new name nobody holds it any more: leases are held by name, and who asked for the old
 // one did not ask for this.
-func (d *Directory) EditRole(ctx context.Context, by room.Actor, id uuid.UUID, name string, c RoleChange) (role room.RoleDef, err error) {
+func (d *Directory) EditRole(ctx context.Context, by room.Actor, id uuid.UUID, name string,
+	c RoleChange) (role room.RoleDef, err error) {
 	err = d.st.Update(ctx, "edit role", func(tx Tx) error {
 		r, err := writable(tx, by, id)
 		if err != nil {

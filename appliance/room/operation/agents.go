@@ -10,22 +10,24 @@ import (
 
 var agentOperations = []operation{{
 	name: "list_agents", group: "agents",
-	description: "List the agents of this server, by name. Returns {agents: [{id, name, display_name, description, agent_type, connected, " +
-		"note?}], more}; connected says whether it is running now. When more is true, ask again with after set to the last name. Next: " +
-		"invite_agent_to_room.",
+	description: "List the agents of this server, by name. Returns {agents: [{id, name, display_name, description, " +
+		"agent_type, connected, note?}], more}; connected says whether it is running now. When more is true, ask again " +
+		"with after set to the last name. Next: invite_agent_to_room.",
 	args: []arg{{"name_prefix", text, false, "", "Only agents whose names begin so."},
 		{"after", text, false, "", "Only agents whose names come after this one."}},
 	result: "`{agents: [{id, name, display_name, description, agent_type, connected, note?}], more}`", run: (*request).listAgents,
 }, {
 	name: "get_agent_detail", group: "agents",
-	description: "Look at an agent: what it is, who owns it, whether it is running, and in which rooms that you may look at it is.",
-	args:        []arg{{"agent_name", text, false, nil, "Name of the agent, from list_agents. Leave out for yourself."}},
-	result: "`{id, name, display_name, description, agent_type, connected, note?, owner, connector_type, connection_model, can_delegate, " +
-		"can_accept, tools, models, created_at, rooms: [{room_id, name, status}]}`", run: (*request).agentDetail,
+	description: "Look at an agent: what it is, who owns it, whether it is running, and in which rooms that you may look " +
+		"at it is.",
+	args: []arg{{"agent_name", text, false, nil, "Name of the agent, from list_agents. Leave out for yourself."}},
+	result: "`{id, name, display_name, description, agent_type, connected, note?, owner, connector_type, " +
+		"connection_model, can_delegate, can_accept, tools, models, created_at, rooms: [{room_id, name, status}]}`",
+	run: (*request).agentDetail,
 }, {
 	name: "update_agent_detail", group: "agents",
-	description: "Change how you yourself are shown to others. Only what you give is changed; an empty text removes it. Returns your detail as " +
-		"get_agent_detail does.",
+	description: "Change how you yourself are shown to others. Only what you give is changed; an empty text removes it. " +
+		"Returns your detail as get_agent_detail does.",
 	args: []arg{{"description", text, false, nil, "What you are for, so that others know when to ask you."},
 		{"display_name", text, false, nil, "A name for people. Mentions use your name, which stays."},
 		{"icon_url", text, false, nil, "Address of a picture."}},
@@ -98,7 +100,8 @@ func (r *request) agentDetail() (any, error) {
 func (r *request) agent(a room.Agent) (any, error) {
 	d := agentDetail{listedAgent: r.shownAgent(a), Owner: orNull(a.OwnerName), ConnectorType: a.ConnectorType,
 		ConnectionModel: a.Profile.ConnectionModel, CanDelegate: a.Profile.TaskProtocol.CanDelegate,
-		CanAccept: a.Profile.TaskProtocol.CanAccept, Tools: a.Tools, Models: a.Models, CreatedAt: millis(a.CreatedAt), Rooms: []agentRoom{}}
+		CanAccept: a.Profile.TaskProtocol.CanAccept, Tools: a.Tools, Models: a.Models,
+		CreatedAt: millis(a.CreatedAt), Rooms: []agentRoom{}}
 	rooms, err := r.svc.Directory.RoomsOf(r.ctx, a.No, false)
 	if err != nil {
 		return nil, err
@@ -126,8 +129,9 @@ func (r *request) ownRooms() (map[int64]bool, error) {
 }
 
 func (r *request) updateAgent() (any, error) {
-	a, err := r.svc.Identity.UpdateAgent(r.ctx, r.actor, r.Agent.ID, identity.AgentChange{Description: given[string](r, "description"),
-		DisplayName: given[string](r, "display_name"), IconURL: given[string](r, "icon_url")})
+	a, err := r.svc.Identity.UpdateAgent(r.ctx, r.actor, r.Agent.ID, identity.AgentChange{
+		Description: given[string](r, "description"), DisplayName: given[string](r, "display_name"),
+		IconURL: given[string](r, "icon_url")})
 	if err != nil {
 		return nil, err
 	}

@@ -67,10 +67,11 @@ type linkArg struct {
 
 // oneOf is a string of a closed set.
 func oneOf(values ...string) kind {
-	return kind{`"type":"string","enum":` + quote(values), "one of " + strings.Join(values, ", "), func(raw json.RawMessage) (any, bool) {
+	read := func(raw json.RawMessage) (any, bool) {
 		v, ok := readAs[string](raw)
 		return v, ok && slices.Contains(values, v.(string))
-	}}
+	}
+	return kind{`"type":"string","enum":` + quote(values), "one of " + strings.Join(values, ", "), read}
 }
 
 // readCount also takes a whole number that is written with a fraction or an exponent, as some hosts do.

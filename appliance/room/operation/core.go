@@ -18,38 +18,42 @@ const (
 
 var coreOperations = []operation{{
 	name: "list_rooms", group: "core",
-	description: "List the rooms you are a member of. Returns a list of {room_id, name, description, connected, archived}; " +
-		"connected is true for the room you act in now. Next: connect_to_room with a room_id.",
+	description: "List the rooms you are a member of. Returns a list of {room_id, name, description, connected, " +
+		"archived}; connected is true for the room you act in now. Next: connect_to_room with a room_id.",
 	args:   []arg{{"include_archived", flag, false, false, "Also list archived rooms, which take no new messages."}},
 	result: "`[{room_id, name, description, connected, archived}]`", run: (*request).listRooms,
 }, {
 	name: "connect_to_room", group: "core",
-	description: "Move to a room: the room's messages are delivered to you and the other operations act in it. You leave the room you " +
-		"were in. Returns all you need to know of it: instructions (follow them), participants, roles, references, documents, " +
-		"linked rooms. A warning says that another of your sessions lost the room to you. Next: read_context for what was said.",
+	description: "Move to a room: the room's messages are delivered to you and the other operations act in it. You leave " +
+		"the room you were in. Returns all you need to know of it: instructions (follow them), participants, roles, " +
+		"references, documents, linked rooms. A warning says that another of your sessions lost the room to you. Next: " +
+		"read_context for what was said.",
 	args: []arg{{"room_id", text, true, nil, "Id of the room, from list_rooms."},
-		{"include_general_instructions", flag, false, true, "Begin instructions with the general guidance for rooms. Set to false when you have read it."}},
-	result: "`{agent_id, room_id, name, description, participants, instructions, reference_types, references, documents, packages, " +
-		"linked_rooms, roles, warning}`",
+		{"include_general_instructions", flag, false, true, "Begin instructions with the general guidance for rooms. Set " +
+			"to false when you have read it."}},
+	result: "`{agent_id, room_id, name, description, participants, instructions, reference_types, references, documents, " +
+		"packages, linked_rooms, roles, warning}`",
 	run: (*request).connectToRoom,
 }, {
 	name: "list_participants", group: "core", bound: true,
-	description: "List who is in the room you are connected to. Returns a list of {id, name, type, status, alias}; type is agent or user; " +
-		"status says whether an agent would react now (live), and alias is another name it answers to here. A note says when an " +
-		"agent takes instructions from its owner only.",
+	description: "List who is in the room you are connected to. Returns a list of {id, name, type, status, alias}; type " +
+		"is agent or user; status says whether an agent would react now (live), and alias is another name it answers to " +
+		"here. A note says when an agent takes instructions from its owner only.",
 	result: "`[{id, name, type, status, alias, note?}]`", run: (*request).listParticipants,
 }, {
 	name: "post_message", group: "core", bound: true,
-	description: "Say something in the room you are connected to. Everybody there can read it; to have an agent act on it, write @ and its " +
-		"name, alias or role in the body. Returns {event_id}, which is the id of the message.",
-	args: []arg{{"body", text, true, nil, "The text, in Markdown. @name must not be followed by a letter, a digit or one of . _ -"},
+	description: "Say something in the room you are connected to. Everybody there can read it; to have an agent act on " +
+		"it, write @ and its name, alias or role in the body. Returns {event_id}, which is the id of the message.",
+	args: []arg{{"body", text, true, nil, "The text, in Markdown. @name must not be followed by a letter, a digit or one " +
+		"of . _ -"},
 		{"thread_id", text, false, nil, threadHelp}},
 	result: "`{event_id}`", run: (*request).postMessage,
 }, {
 	name: "send_targeted_message", group: "core", bound: true,
-	description: "Say something to named participants or holders of roles in the room you are connected to: the message begins with a mention " +
-		"of each. At least one target is needed. Returns {event_id, target_statuses}; target_statuses says of each agent whether it will " +
-		"react: live does; not_permitted refuses you; others are away and may see it later.",
+	description: "Say something to named participants or holders of roles in the room you are connected to: the message " +
+		"begins with a mention of each. At least one target is needed. Returns {event_id, target_statuses}; " +
+		"target_statuses says of each agent whether it will react: live does; not_permitted refuses you; others are away " +
+		"and may see it later.",
 	args: []arg{{"body", text, true, nil, "The text, without the mentions."},
 		{"target_names", names, false, nil, "Names or aliases from list_participants, or everyone."},
 		{"target_roles", names, false, nil, "Names from list_roles: whoever holds the role now."},
@@ -57,15 +61,15 @@ var coreOperations = []operation{{
 	result: "`{event_id, target_statuses: {name: status}}`", run: (*request).sendTargeted,
 }, {
 	name: "read_context", group: "core",
-	description: "Read what was said in a room, newest last, grouped by thread. Returns {threads: [{root, replies}], truncated, " +
-		"oldest_timestamp}. When truncated is true there is more: ask again with before set to the oldest timestamp. Use thread_id = the id " +
-		"of a root to reply in its thread.",
+	description: "Read what was said in a room, newest last, grouped by thread. Returns {threads: [{root, replies}], " +
+		"truncated, oldest_timestamp}. When truncated is true there is more: ask again with before set to the oldest " +
+		"timestamp. Use thread_id = the id of a root to reply in its thread.",
 	args: []arg{{"limit", count, false, timeline.DefaultHistory, "How many messages at most, 1 to 500."},
 		{"since", text, false, nil, "Only messages from this time on, ISO 8601; UTC when it says no offset."},
 		{"before", text, false, nil, "Only messages before this time, ISO 8601; UTC when it says no offset."},
 		{"room_id", text, false, nil, "Id of another room you are a member of, to read it without moving there."}},
-	result: "`{threads: [{root, replies}], truncated, oldest_timestamp}`; root and replies are " +
-		"`{id, kind, sender, sender_name, body, timestamp, attachments, sender_kind?, on_behalf_of?}`, an unknown root has `elided: true`",
+	result: "`{threads: [{root, replies}], truncated, oldest_timestamp}`; root and replies are `{id, kind, sender, " +
+		"sender_name, body, timestamp, attachments, sender_kind?, on_behalf_of?}`, an unknown root has `elided: true`",
 	run: (*request).readContext,
 }}
 
@@ -132,8 +136,9 @@ func (r *request) participants(id uuid.UUID, roomNo int64) ([]participant, error
 	list := make([]participant, 0, len(agents)+len(people))
 	for _, m := range agents {
 		status := r.svc.Connections.Status(m.Agent.No, m.Agent.Profile.ConnectionModel, roomNo)
-		list = append(list, participant{ID: m.Agent.ID.String(), Name: m.Agent.Name, Type: "agent", AgentType: orNull(m.Agent.Type),
-			CanDelegate: m.Agent.Profile.TaskProtocol.CanDelegate, CanAccept: m.Agent.Profile.TaskProtocol.CanAccept,
+		list = append(list, participant{ID: m.Agent.ID.String(), Name: m.Agent.Name, Type: "agent",
+			AgentType: orNull(m.Agent.Type), CanDelegate: m.Agent.Profile.TaskProtocol.CanDelegate,
+			CanAccept: m.Agent.Profile.TaskProtocol.CanAccept,
 			Status: &status, RoomRole: orNull(held[m.Agent.No]), Alias: orNull(m.Alias), Note: note(m.Agent)})
 	}
 	for _, m := range people {

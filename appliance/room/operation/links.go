@@ -8,8 +8,9 @@ import (
 
 var linkOperations = []operation{{
 	name: "list_linked_rooms", group: "links",
-	description: "List the rooms that a room points to. Returns a list of {target_room_id, target_room_name, target_room_description, label, " +
-		"access, access_note?}; access is member when you can connect_to_room there, else not_member with a note.",
+	description: "List the rooms that a room points to. Returns a list of {target_room_id, target_room_name, " +
+		"target_room_description, label, access, access_note?}; access is member when you can connect_to_room there, else " +
+		"not_member with a note.",
 	args:   []arg{{"room_id", text, false, nil, roomHelp}},
 	result: "`[{target_room_id, target_room_name, target_room_description, label, access, access_note?}]`",
 	run: func(r *request) (any, error) {
@@ -21,8 +22,8 @@ var linkOperations = []operation{{
 	},
 }, {
 	name: "link_rooms", group: "links",
-	description: "Point from a room you may write to to another that you may look at. Linking again changes the label. Returns {room_id, " +
-		"target_room_id, label}.",
+	description: "Point from a room you may write to to another that you may look at. Linking again changes the label. " +
+		"Returns {room_id, target_room_id, label}.",
 	args: []arg{{"target_room_id", text, true, nil, "Id of the room to point to."},
 		{"label", text, false, "", "What the other room is to this one."},
 		{"room_id", text, false, nil, roomHelp}},
@@ -63,7 +64,8 @@ func (r *request) linkedRooms(id uuid.UUID) ([]linkedRoom, error) {
 			out[i].Name, out[i].Description = &l.Target.Name, &l.Target.Description
 		}
 		if !l.Member {
-			out[i].Access, out[i].Note = accessNotMember, "You are not a member of this room; ask somebody in it to invite you."
+			out[i].Access, out[i].Note = accessNotMember, "You are not a member of this room; ask somebody in it to "+
+				"invite you."
 		}
 	}
 	return out, nil
@@ -108,20 +110,22 @@ func (r *request) unlinkRooms() (any, error) {
 
 var groupOperations = []operation{{
 	name: "list_room_groups", group: "groups",
-	description: "List the groups that rooms are sorted into. Returns a list of {id, name, description}. Next: get_room_group_detail for the " +
-		"rooms of one.",
+	description: "List the groups that rooms are sorted into. Returns a list of {id, name, description}. Next: " +
+		"get_room_group_detail for the rooms of one.",
 	result: "`[{id, name, description}]`", run: (*request).listGroups,
 }, {
 	name: "create_room_group", group: "groups",
-	description: "Make a group to sort rooms into. It gives no rights. Returns {id, name, description}. Next: update_room with group_name.",
+	description: "Make a group to sort rooms into. It gives no rights. Returns {id, name, description}. Next: update_room " +
+		"with group_name.",
 	args: []arg{{"name", text, true, nil, "Name, unique on this server."},
 		{"description", text, false, "", "What its rooms have in common."}},
 	result: "`{id, name, description}`", run: (*request).createGroup,
 }, {
 	name: "get_room_group_detail", group: "groups",
-	description: "Look at a group of rooms. Returns {id, name, description, rooms}; rooms are those of it that you may look at.",
-	args:        []arg{{"group", text, true, nil, "Name or id of the group, from list_room_groups."}},
-	result:      "`{id, name, description, rooms}`, rooms as in `list_all_rooms`", run: (*request).groupDetail,
+	description: "Look at a group of rooms. Returns {id, name, description, rooms}; rooms are those of it that you may " +
+		"look at.",
+	args:   []arg{{"group", text, true, nil, "Name or id of the group, from list_room_groups."}},
+	result: "`{id, name, description, rooms}`, rooms as in `list_all_rooms`", run: (*request).groupDetail,
 }}
 
 type roomGroup struct {

@@ -6,19 +6,19 @@ import (
 
 // groupTitles are the headings of the documentation, in the order of the table.
 var groupTitles = map[string]string{
-	"core": "Core", "rooms": "Rooms", "roles": "Roles", "references": "References", "documents": "Documents", "links": "Linked rooms",
-	"groups": "Room groups", "agents": "Agents",
+	"core": "Core", "rooms": "Rooms", "roles": "Roles", "references": "References", "documents": "Documents",
+	"links": "Linked rooms", "groups": "Room groups", "agents": "Agents",
 }
 
 const markdownHead = `# Room operations
 
 What an agent can do in rooms, beside receiving. ` + "`GET /agents/{agent_id}/ops`" + ` returns this list with JSON schemas, and
-` + "`POST /agents/{agent_id}/ops/{name}`" + ` runs one: the body is the object of arguments, the answer ` + "`{\"result\": …}`" + `. The MCP
-endpoint serves each operation as a tool of the same name.
+` + "`POST /agents/{agent_id}/ops/{name}`" + ` runs one: the body is the object of arguments,
+the answer ` + "`{\"result\": …}`" + `. The MCP endpoint serves each operation as a tool of the same name.
 
-- **In a room** says that the operation acts in the room that the call is bound to: the header ` + "`X-Switch-Connection-Id`" + ` names the
-  connection, which must claim exactly one room; with ` + "`X-Switch-Session-Id`" + ` it is the room where that session is placed. An
-  argument ` + "`room_id`" + ` that is left out means the same room.
+- **In a room** says that the operation acts in the room that the call is bound to: the header
+  ` + "`X-Switch-Connection-Id`" + ` names the connection, which must claim exactly one room; with ` + "`X-Switch-Session-Id`" + `
+  it is the room where that session is placed. An argument ` + "`room_id`" + ` that is left out means the same room.
 - An agent has the rights of its owner. One without an owner reaches only what is public.
 - An argument that is not required may be left out or null.
 - Refusals: 400 names the argument and its rule, or says what else is in the way; 403 a right that is missing; 404 an operation

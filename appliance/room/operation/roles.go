@@ -21,9 +21,9 @@ const roleHelp = "Name of the role, from list_roles."
 
 var roleOperations = []operation{{
 	name: "list_roles", group: "roles", bound: true,
-	description: "List the roles of the room you are connected to. Returns a list of {name, exclusive, instructions_preview, held_by, " +
-		"assumable_by_me}; held_by says who holds it now, whether that agent is in this room at the moment, and else where it is. " +
-		"Next: assume_role to take one.",
+	description: "List the roles of the room you are connected to. Returns a list of {name, exclusive, " +
+		"instructions_preview, held_by, assumable_by_me}; held_by says who holds it now, whether that agent is in this " +
+		"room at the moment, and else where it is. Next: assume_role to take one.",
 	result: "`[{name, exclusive, instructions_preview, held_by: [{name, present_here, session_room}], assumable_by_me}]`",
 	run:    func(r *request) (any, error) { return r.roles(r.room.ID, r.room.No) },
 }, {
@@ -41,8 +41,8 @@ var roleOperations = []operation{{
 	result: "`{name, exclusive, instructions}`", run: (*request).defineRole,
 }, {
 	name: "edit_role", group: "roles", bound: true,
-	description: "Change a role of the room you are connected to. Only what you give is changed; a new name ends the leases of those who " +
-		"hold it." + ownerNote + " Returns {name, exclusive, instructions}.",
+	description: "Change a role of the room you are connected to. Only what you give is changed; a new name ends the " +
+		"leases of those who hold it." + ownerNote + " Returns {name, exclusive, instructions}.",
 	args: []arg{{"role", text, true, nil, roleHelp},
 		{"new_name", text, false, nil, "New name without white space."},
 		{"exclusive", flag, false, nil, "Whether one agent at a time can hold it."},
@@ -56,14 +56,15 @@ var roleOperations = []operation{{
 	result: "`{role, deleted: true}`", run: (*request).deleteRole,
 }, {
 	name: "assume_role", group: "roles", bound: true,
-	description: "Take a role of the room you are connected to: messages that mention it address you from now on. You hold one role at a time, " +
-		"also after you move to another room, until release_role or until you are gone. Returns {role, instructions}: follow them.",
+	description: "Take a role of the room you are connected to: messages that mention it address you from now on. You " +
+		"hold one role at a time, also after you move to another room, until release_role or until you are gone. Returns " +
+		"{role, instructions}: follow them.",
 	args:   []arg{{"role", text, true, nil, roleHelp}},
 	result: "`{role, instructions}`", run: (*request).assumeRole,
 }, {
 	name: "release_role", group: "roles",
-	description: "Give back the role you hold, in whichever room. Holding none is no error. Returns {released, role}; role is null when you " +
-		"held none.",
+	description: "Give back the role you hold, in whichever room. Holding none is no error. Returns {released, role}; " +
+		"role is null when you held none.",
 	result: "`{released, role}`", run: (*request).releaseRole,
 }}
 
@@ -74,12 +75,11 @@ type holder struct {
 }
 
 type listedRole struct {
-	Name       string   `json:"name"`
-	Exclusive  bool     `json:"exclusive"`
-	Preview    string   `json:"instructions_preview"`
-	HeldBy     []holder `json:"held_by"`
-	Assumable  bool     `json:"assumable_by_me"`
-	definition room.RoleDef
+	Name      string   `json:"name"`
+	Exclusive bool     `json:"exclusive"`
+	Preview   string   `json:"instructions_preview"`
+	HeldBy    []holder `json:"held_by"`
+	Assumable bool     `json:"assumable_by_me"`
 }
 
 // roles are those of a room as the agent sees them (H.6).
@@ -97,7 +97,7 @@ func (r *request) shownRoles(id uuid.UUID, roomNo int64, defs []room.RoleDef) []
 	own, holds := r.svc.Connections.HeldRole(r.Agent.No)
 	list := make([]listedRole, len(defs))
 	for i, d := range defs {
-		role := listedRole{Name: d.Name, Exclusive: d.Exclusive, Preview: preview(d.Instructions), HeldBy: []holder{}, definition: d}
+		role := listedRole{Name: d.Name, Exclusive: d.Exclusive, Preview: preview(d.Instructions), HeldBy: []holder{}}
 		isMine := holds && own.Room.No == roomNo && own.Role == d.Name
 		taken := false
 		for _, l := range leases {
@@ -166,7 +166,8 @@ func (r *request) defineRole() (any, error) {
 
 func (r *request) editRole() (any, error) {
 	d, err := r.svc.Directory.EditRole(r.ctx, r.actor, r.room.ID, roleName(r.text("role")), directory.RoleChange{
-		Name: given[string](r, "new_name"), Exclusive: given[bool](r, "exclusive"), Instructions: given[string](r, "instructions")})
+		Name: given[string](r, "new_name"), Exclusive: given[bool](r, "exclusive"),
+		Instructions: given[string](r, "instructions")})
 	return definedRole{d.Name, d.Exclusive, d.Instructions}, err
 }
 

@@ -24,9 +24,10 @@ const (
 
 var roomOperations = []operation{{
 	name: "create_room", group: "rooms",
-	description: "Make a room with agents, people, roles, references and links in it. It belongs to your owner. You are not in it unless " +
-		"agent_names names you. Returns {id, name, transport_room_id, matrix_room_id, failed_attachments}; failed_attachments lists " +
-		"references that could not be attached. Next: connect_to_room with the id.",
+	description: "Make a room with agents, people, roles, references and links in it. It belongs to your owner. You are " +
+		"not in it unless agent_names names you. Returns {id, name, transport_room_id, matrix_room_id, " +
+		"failed_attachments}; failed_attachments lists references that could not be attached. Next: connect_to_room with " +
+		"the id.",
 	args: []arg{
 		{"name", text, true, nil, "Name of the room, up to 200 characters."},
 		{"description", text, true, nil, "What the room is for, in a sentence."},
@@ -48,7 +49,8 @@ var roomOperations = []operation{{
 		{"include_subagents_for", names, false, nil, "Names of agents whose sub-agents are in the room too."},
 		{"join_event_listeners", names, false, nil, "Those of agent_names that are told when somebody joins."},
 		{"aliases", pairs, false, nil, "Other names in this room, by agent name: {\"build-bot\": \"builder\"}."}},
-	result: "`{id, name, transport_room_id, matrix_room_id, failed_attachments: [{reference_id, error}]}`", run: (*request).createRoom,
+	result: "`{id, name, transport_room_id, matrix_room_id, failed_attachments: [{reference_id, error}]}`",
+	run:    (*request).createRoom,
 }, {
 	name: "update_room", group: "rooms",
 	description: "Change a room's name, description, instructions or settings. Only what you give is changed." + ownerNote +
@@ -66,20 +68,23 @@ var roomOperations = []operation{{
 	result: "the room, as `get_room_detail` without `participants`", run: (*request).updateRoom,
 }, {
 	name: "get_room_detail", group: "rooms",
-	description: "Look at a room without moving there: settings, instructions and participants. Works for your rooms and for public ones.",
-	args:        []arg{{"room_id", text, false, nil, roomHelp}},
-	result: "`{room_id, name, description, instructions, channel_type, owner_id, group, read_visibility, write_visibility, internal_only, " +
-		"archived, member, created_at, updated_at, participants}`", run: (*request).roomDetail,
+	description: "Look at a room without moving there: settings, instructions and participants. Works for your rooms and " +
+		"for public ones.",
+	args: []arg{{"room_id", text, false, nil, roomHelp}},
+	result: "`{room_id, name, description, instructions, channel_type, owner_id, group, read_visibility, " +
+		"write_visibility, internal_only, archived, member, created_at, updated_at, participants}`", run: (*request).roomDetail,
 }, {
 	name: "list_all_rooms", group: "rooms",
-	description: "List every room you may look at, not only those you are a member of. Returns a list of {room_id, name, description, " +
-		"channel_type, group, member, archived}. To enter one where member is false, ask somebody in it to invite you.",
+	description: "List every room you may look at, not only those you are a member of. Returns a list of {room_id, name, " +
+		"description, channel_type, group, member, archived}. To enter one where member is false, ask somebody in it to " +
+		"invite you.",
 	args:   []arg{{"include_archived", flag, false, false, "Also list archived rooms."}},
 	result: "`[{room_id, name, description, channel_type, group, member, archived}]`", run: (*request).listAllRooms,
 }, {
 	name: "invite_agent_to_room", group: "rooms",
-	description: "Make an agent a member of a room you may write to, whoever owns the agent. It is in the room at once; whether it acts on " +
-		"your messages is for its owner's policy. Inviting a member changes nothing. Returns {room_id, agent_name, joined, note?}.",
+	description: "Make an agent a member of a room you may write to, whoever owns the agent. It is in the room at once; " +
+		"whether it acts on your messages is for its owner's policy. Inviting a member changes nothing. Returns {room_id, " +
+		"agent_name, joined, note?}.",
 	args: []arg{
 		{"agent_name", text, true, nil, "Name of the agent, from list_agents."},
 		{"room_id", text, false, nil, roomHelp},
@@ -88,14 +93,16 @@ var roomOperations = []operation{{
 	result: "`{room_id, agent_name, joined, note?}`; `joined` is false when it was a member already", run: (*request).inviteAgent,
 }, {
 	name: "add_users_to_room", group: "rooms",
-	description: "Bring people into a room you may write to. Adding somebody who is there changes nothing. Returns {room_id, added}.",
+	description: "Bring people into a room you may write to. Adding somebody who is there changes nothing. Returns " +
+		"{room_id, added}.",
 	args: []arg{
 		{"user_names", names, true, nil, "People, by email or by a name that only one person has."},
 		{"room_id", text, false, nil, roomHelp}},
 	result: "`{room_id, added: [name]}`", run: (*request).addUsers,
 }, {
 	name: "archive_room", group: "rooms",
-	description: "Close a room to new messages and members. What was said stays readable, and unarchive_room opens it again." + ownerNote +
+	description: "Close a room to new messages and members. What was said stays readable, and unarchive_room opens it " +
+		"again." + ownerNote +
 		" Returns {room_id, archived}.",
 	args:   []arg{{"room_id", text, true, nil, "Id of the room."}},
 	result: "`{room_id, archived: true}`", run: func(r *request) (any, error) { return r.setArchived(true) },
@@ -106,8 +113,9 @@ var roomOperations = []operation{{
 	result:      "`{room_id, archived: false}`", run: func(r *request) (any, error) { return r.setArchived(false) },
 }, {
 	name: "list_bridges", group: "rooms",
-	description: "List the chat platforms that rooms can be bridged to. Always an empty list: rooms live on this server alone.",
-	result:      "`[]`", run: func(*request) (any, error) { return []struct{}{}, nil },
+	description: "List the chat platforms that rooms can be bridged to. Always an empty list: rooms live on this server " +
+		"alone.",
+	result: "`[]`", run: func(*request) (any, error) { return []struct{}{}, nil },
 }}
 
 type failedAttachment struct {
@@ -130,7 +138,8 @@ func (r *request) createRoom() (any, error) {
 	n := directory.NewRoom{Name: r.text("name"), Description: r.text("description"), Instructions: r.text("instructions"),
 		Channel: room.ChannelType(r.text("channel_type")), InternalOnly: r.flag("internal_only"),
 		ReadVisibility: room.Visibility(r.text("read_visibility")), WriteVisibility: room.Visibility(r.text("write_visibility")),
-		Group: r.text("group_name"), WithChildrenOf: r.names("include_subagents_for"), People: introductions(r.names("user_names"))}
+		Group: r.text("group_name"), WithChildrenOf: r.names("include_subagents_for"),
+		People: introductions(r.names("user_names"))}
 	if n.WriteVisibility == "" {
 		n.WriteVisibility = n.ReadVisibility
 	}
@@ -250,7 +259,8 @@ func (r *request) updateRoom() (any, error) {
 		return nil, err
 	}
 	c := directory.RoomChange{Name: given[string](r, "name"), Description: given[string](r, "description"),
-		Instructions: given[string](r, "instructions"), InternalOnly: given[bool](r, "internal_only"), Group: given[string](r, "group_name")}
+		Instructions: given[string](r, "instructions"), InternalOnly: given[bool](r, "internal_only"),
+		Group: given[string](r, "group_name")}
 	if s := given[string](r, "channel_type"); s != nil {
 		c.Channel = (*room.ChannelType)(s)
 	}

@@ -37,23 +37,24 @@ func typesOf(list []reference) map[string]string {
 
 var referenceOperations = []operation{{
 	name: "list_references", group: "references",
-	description: "List what a room points to outside: addresses, repositories, paths. Returns a list of {id, type, name, description, " +
-		"instructions, value}; instructions say how to use it.",
+	description: "List what a room points to outside: addresses, repositories, paths. Returns a list of {id, type, name, " +
+		"description, instructions, value}; instructions say how to use it.",
 	args:   []arg{{"room_id", text, false, nil, roomHelp}},
 	result: "`[{id, type, name, description, instructions, value}]`", run: (*request).listReferences,
 }, {
 	name: "list_all_references", group: "references",
-	description: "List every reference you may use, whichever room it is attached to. Returns a list like list_references. Next: " +
-		"attach_reference_to_room.",
+	description: "List every reference you may use, whichever room it is attached to. Returns a list like " +
+		"list_references. Next: attach_reference_to_room.",
 	result: "`[{id, type, name, description, instructions, value}]`", run: (*request).listAllReferences,
 }, {
 	name: "list_reference_types", group: "references",
-	description: "List the types of references that have a meaning everybody is told. Returns a list of {type, description}. Other types are " +
-		"allowed: say in the instructions what they mean.",
+	description: "List the types of references that have a meaning everybody is told. Returns a list of {type, " +
+		"description}. Other types are allowed: say in the instructions what they mean.",
 	result: "`[{type, description}]`", run: func(*request) (any, error) { return referenceTypes, nil },
 }, {
 	name: "create_reference", group: "references",
-	description: "Make a reference. It belongs to your owner and is in no room yet. Returns it with its id. Next: attach_reference_to_room.",
+	description: "Make a reference. It belongs to your owner and is in no room yet. Returns it with its id. Next: " +
+		"attach_reference_to_room.",
 	args: []arg{
 		{"type", text, true, nil, "From list_reference_types, or another word: small letters, digits, . _ -"},
 		{"name", text, true, nil, "What to call it."},
@@ -61,12 +62,13 @@ var referenceOperations = []operation{{
 		{"description", text, false, "", "What is there."},
 		{"instructions", text, false, "", "How agents should use it."},
 		{"read_visibility", visibilities, false, string(room.Public), "public: everybody may use it; private: your owner."},
-		{"write_visibility", visibilities, false, string(room.Private), "public: everybody may change it; private: your owner."}},
+		{"write_visibility", visibilities, false, string(room.Private), "public: everybody may change it; private: your " +
+			"owner."}},
 	result: "`{id, type, name, description, instructions, value}`", run: (*request).createReference,
 }, {
 	name: "attach_reference_to_room", group: "references",
-	description: "Put a reference into a room you may write to, so that its agents see it. Attaching it again changes nothing. Returns " +
-		"{room_id, reference_id}.",
+	description: "Put a reference into a room you may write to, so that its agents see it. Attaching it again changes " +
+		"nothing. Returns {room_id, reference_id}.",
 	args:   []arg{{"reference_id", text, true, nil, "Id of the reference."}, {"room_id", text, false, nil, roomHelp}},
 	result: "`{room_id, reference_id}`", run: (*request).attachReference,
 }}
@@ -138,14 +140,15 @@ const documentHelp = "Id of the document, from connect_to_room or load_internal_
 
 var documentOperations = []operation{{
 	name: "load_internal_documents", group: "documents", bound: true,
-	description: "Read documents of the room you are connected to. Returns a list of {id, name, description, instructions, scope, " +
-		"created_by_agent_id, size, content}. At most 4 MiB of content comes at once: where content is null, ask for that document by its id.",
+	description: "Read documents of the room you are connected to. Returns a list of {id, name, description, " +
+		"instructions, scope, created_by_agent_id, size, content}. At most 4 MiB of content comes at once: where content " +
+		"is null, ask for that document by its id.",
 	args:   []arg{{"document_ids", names, false, nil, "Which documents. Leave out for all that you may see."}},
 	result: "`[{id, name, description, instructions, scope, created_by_agent_id, size, content}]`", run: (*request).loadDocuments,
 }, {
 	name: "create_room_document", group: "documents", bound: true,
-	description: "Keep a text of up to 1 MiB in the room you are connected to, such as notes or a plan. Returns it without its content. With scope " +
-		"agent only you see it.",
+	description: "Keep a text of up to 1 MiB in the room you are connected to, such as notes or a plan. Returns it " +
+		"without its content. With scope agent only you see it.",
 	args: []arg{
 		{"name", text, true, nil, "What to call it."},
 		{"content", text, true, nil, "The text."},
@@ -156,8 +159,8 @@ var documentOperations = []operation{{
 	result: "`{id, name, description, instructions, scope, created_by_agent_id, size}`", run: (*request).createDocument,
 }, {
 	name: "update_room_document", group: "documents",
-	description: "Change a document that you made, or any in a room you may write to. Only what you give is changed; content replaces the whole " +
-		"text. Returns it without its content.",
+	description: "Change a document that you made, or any in a room you may write to. Only what you give is changed; " +
+		"content replaces the whole text. Returns it without its content.",
 	args: []arg{
 		{"document_id", text, true, nil, documentHelp},
 		{"name", text, false, nil, "New name."},
@@ -258,7 +261,8 @@ func (r *request) updateDocument() (any, error) {
 		return nil, err
 	}
 	d, err := r.svc.Directory.UpdateDocument(r.ctx, r.actor, id, directory.DocumentChange{Name: given[string](r, "name"),
-		Description: given[string](r, "description"), Instructions: given[string](r, "instructions"), Content: given[string](r, "content")})
+		Description: given[string](r, "description"), Instructions: given[string](r, "instructions"),
+		Content: given[string](r, "content")})
 	return shownDocument(d), err
 }
 
