@@ -139,7 +139,7 @@ func (r *request) participants(id uuid.UUID, roomNo int64) ([]participant, error
 		list = append(list, participant{ID: m.Agent.ID.String(), Name: m.Agent.Name, Type: "agent",
 			AgentType: orNull(m.Agent.Type), CanDelegate: m.Agent.Profile.TaskProtocol.CanDelegate,
 			CanAccept: m.Agent.Profile.TaskProtocol.CanAccept,
-			Status: &status, RoomRole: orNull(held[m.Agent.No]), Alias: orNull(m.Alias), Note: note(m.Agent)})
+			Status:    &status, RoomRole: orNull(held[m.Agent.No]), Alias: orNull(m.Alias), Note: note(m.Agent)})
 	}
 	for _, m := range people {
 		list = append(list, participant{ID: m.Person.ID.String(), Name: m.Person.Name, Type: "user"})
