@@ -15,7 +15,7 @@ import (
 	"signalbox/store"
 	"signalbox/transport"
 	"signalbox/transport/agentconn"
-	"signalbox/transport/roomapi"
+	"signalbox/transport/roomhttp"
 	"signalbox/transport/session"
 )
 
@@ -132,7 +132,7 @@ func (a *Appliance) adminFront() transport.Front {
 			case r.URL.Path == agentconn.EventsPath:
 				return srv.EventsBodyLimit.Bytes()
 			case isUpload(r):
-				return roomapi.UploadLimit(a.rooms.media.MaxFile(), a.rooms.media.MaxFiles())
+				return roomhttp.UploadLimit(a.rooms.media.MaxFile(), a.rooms.media.MaxFiles())
 			default:
 				return srv.MaxPayloadSize.Bytes()
 			}
