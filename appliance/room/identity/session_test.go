@@ -246,3 +246,27 @@ func TestLoginLimitOfOneOrigin(t *testing.T) {
 		t.Errorf("another network: %v", err)
 	}
 }
+
+// A password hashed under other parameters is hashed anew when its owner signs in; that is no change of the password.
+func TestHashesFollowTheParameters(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.person("ada")
+	cookie := r.cookie("ada")
+	current := func() int {
+		return r.count(`SELECT count(*) FROM people WHERE password_hash LIKE '$argon2id$v=19$m=19456,t=2,p=1$%'`)
+	}
+	identity.CurrentHashes(r.Identity)
+	if _, err := r.login("ada@example.org", "wrong-password"); err == nil || current() != 0 {
+		t.Fatalf("a wrong password: %v, %d hashed anew", err, current())
+	}
+	again := r.cookie("ada")
+	if current() != 1 {
+		t.Error("not hashed anew")
+	}
+	for _, c := range []string{cookie, again, r.cookie("ada")} {
+		if _, err := r.AuthenticatePerson(t.Context(), c); err != nil {
+			t.Errorf("cookie: %v", err)
+		}
+	}
+}
