@@ -104,6 +104,8 @@ func Explain(f Facts) Explanation {
 	switch {
 	case f.Queued != nil:
 		e.queued()
+	case e.isOwn() && f.Item.Kind == room.ItemJoin:
+		e.end(OwnPost, "It is %s's own join: an agent is not told of itself.", f.Agent.Name)
 	case e.isOwn():
 		e.end(OwnPost, "%s wrote it itself: an agent never receives its own posts.", f.Agent.Name)
 	case f.Member == nil:
@@ -222,7 +224,7 @@ func (e *explanation) path(c *Connection) Path {
 		}
 	case c.Addressed && !e.notifiable():
 		p.State, p.Text = Filtered, "passes it over: its filter is addressed."
-	case c.Held:
+	case c.Held && c.Attached:
 		p.State, p.Text = Waiting, "is held: it is single and has claimed no room yet; it reads on with its first claim."
 	case !c.Covers && c.Holder != "":
 		p.State, p.Text = NotCovered, fmt.Sprintf("passes it over: connection %s has claimed the room.", c.Holder)

@@ -58,6 +58,14 @@ func TestExplain(t *testing.T) {
 		{"own post", func(f *Facts) {
 			f.Queued, f.Item.SenderKind, f.Item.SenderNo = nil, room.KindAgent, 7
 		}, OwnPost, []string{"never receives its own posts"}},
+		{"own join", func(f *Facts) {
+			f.Queued, f.Item.Kind, f.Item.SenderKind, f.Item.SenderNo = nil, room.ItemJoin, room.KindAgent, 7
+		}, OwnPost, []string{"own join"}},
+		{"detached and held", func(f *Facts) {
+			f.Connections = []Connection{with(func(c *Connection) {
+				c.Scope, c.Cursor, c.Held, c.Attached, c.Covers, c.Holder = "single", 90, true, false, false, "c9"
+			})}
+		}, NotCovered, []string{"connection c9 has claimed the room"}},
 		{"a person with the agent's number is not the agent", func(f *Facts) {
 			f.Queued, f.Item.SenderNo = nil, 7
 		}, NotKept, nil},
