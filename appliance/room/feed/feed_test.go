@@ -409,7 +409,7 @@ func TestTheCap(t *testing.T) {
 	a := r.agent("a")
 	plaza := r.room("plaza", a)
 	most := int64(0)
-	for n := int64(1); n <= 200; n++ {
+	for n := int64(1); n <= 120; n++ {
 		r.post(plaza, 1)
 		o := r.open(r.reader(a), feed.Start{})
 		want := max(n-20, 0)

@@ -77,7 +77,7 @@ func TestModel(t *testing.T) {
 	for seed := uint64(1); seed <= 4; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			runModel(t, rand.New(rand.NewPCG(seed, 77)), 1000)
+			runModel(t, rand.New(rand.NewPCG(seed, 77)), 500)
 		})
 	}
 }
@@ -261,7 +261,7 @@ func TestReadersRunWithTheWriter(t *testing.T) {
 		agents = append(agents, r.agent(fmt.Sprint("agent-", i)))
 	}
 	plaza, attic := r.room("plaza", agents...), r.room("attic", agents...)
-	const posts = 300
+	const posts = 200
 	var wg sync.WaitGroup
 	var skipped, gaps atomic.Int64
 	stop := make(chan struct{})
