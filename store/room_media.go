@@ -20,7 +20,8 @@ const mediaColumns = `room_media_no, id, room_no, sha256, size, mimetype, filena
 func scanMedia(scan func(...any) error) (media.Record, error) {
 	var r media.Record
 	var digest []byte
-	if err := scan(&r.No, &r.ID, &r.RoomNo, &digest, &r.Size, &r.Mimetype, &r.Filename, &r.SenderKind, &r.SenderNo, &r.CreatedAt); err != nil {
+	if err := scan(&r.No, &r.ID, &r.RoomNo, &digest, &r.Size, &r.Mimetype, &r.Filename, &r.SenderKind, &r.SenderNo,
+		&r.CreatedAt); err != nil {
 		return r, err
 	}
 	copy(r.Digest[:], digest)
@@ -52,7 +53,8 @@ func (r *reader) MediaRecord(roomNo int64, id uuid.UUID) (media.Record, error) {
 
 // MediaRecords is a page of all files in the order of their numbers.
 func (r *reader) MediaRecords(after int64, limit int) ([]media.Record, error) {
-	rows, err := r.Query(`SELECT `+mediaColumns+` FROM room_media WHERE room_media_no > ? ORDER BY room_media_no LIMIT ?`, after, limit)
+	rows, err := r.Query(`SELECT `+mediaColumns+` FROM room_media WHERE room_media_no > ?
+		ORDER BY room_media_no LIMIT ?`, after, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +75,8 @@ const mediaSoon = 2 * time.Minute
 
 // MediaNamedSoon looks among the items whose ids were made about when the file came: these begin with their time.
 func (r *reader) MediaNamedSoon(m media.Record) (named bool, err error) {
-	err = r.QueryRow(`SELECT EXISTS (SELECT 1 FROM room_items WHERE id >= ? AND id < ? AND +room_no = ? AND instr(attachments, ?) > 0)`,
+	err = r.QueryRow(`SELECT EXISTS (SELECT 1 FROM room_items
+		WHERE id >= ? AND id < ? AND +room_no = ? AND instr(attachments, ?) > 0)`,
 		idFloor(m.CreatedAt.Add(-time.Second)), idFloor(m.CreatedAt.Add(mediaSoon)), m.RoomNo, m.ID.String()).Scan(&named)
 	return named, err
 }
@@ -111,7 +114,8 @@ func (r *reader) MediaBytes() (n int64, err error) {
 // MediaInsert stores a file.
 func (tx *Tx) MediaInsert(m media.Record) error {
 	_, err := tx.Exec(`INSERT INTO room_media (id, room_no, sha256, size, mimetype, filename, sender_kind, sender_no, created_at)
-		VALUES (?,?,?,?,?,?,?,?,?)`, m.ID, m.RoomNo, m.Digest[:], m.Size, m.Mimetype, m.Filename, string(m.SenderKind), m.SenderNo, m.CreatedAt)
+		VALUES (?,?,?,?,?,?,?,?,?)`,
+		m.ID, m.RoomNo, m.Digest[:], m.Size, m.Mimetype, m.Filename, string(m.SenderKind), m.SenderNo, m.CreatedAt)
 	return err
 }
 

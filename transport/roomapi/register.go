@@ -22,7 +22,8 @@ func tell(a identity.Registered) registered {
 }
 
 // registration lets holders of a registration or bootstrap key pass, and reads the body into in (A.3).
-func (s *Server) registration(w http.ResponseWriter, r *http.Request, in any, do func(*http.Request, identity.Registrant) (any, error)) {
+func (s *Server) registration(w http.ResponseWriter, r *http.Request, in any, do func(*http.Request,
+	identity.Registrant) (any, error)) {
 	r = withOrigin(r)
 	by, err := s.svc.Identity.AuthenticateRegistrant(r.Context(), r.Header.Get("Authorization"))
 	if err == nil {

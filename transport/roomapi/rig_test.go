@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"signalbox/appliance/audit"
 	"signalbox/appliance/clock"
@@ -33,6 +35,7 @@ import (
 	"signalbox/store/storetest"
 	"signalbox/transport"
 	"signalbox/transport/roomapi"
+	"signalbox/transport/roomhttp"
 )
 
 const maxFile = 1 << 20
@@ -95,7 +98,8 @@ func newRig(t *testing.T) *rig {
 	r.conns = connection.New(r.people, connection.Options{Clock: r.clk})
 	r.log = timeline.New(store.Bind[timeline.Tx, timeline.ReadTx](r.db), queue, r.conns, hub, timeline.Options{})
 	r.rooms = directory.New(directory.Parts{Store: store.Bind[directory.Tx, directory.ReadTx](r.db),
-		Upkeep: store.BindUpkeep[directory.Tx, directory.ReadTx](r.db), Audit: log, Log: r.log, Queue: queue, Changes: r.conns, Hub: hub})
+		Upkeep: store.BindUpkeep[directory.Tx, directory.ReadTx](r.db), Audit: log, Log: r.log, Queue: queue, Changes: r.conns,
+		Hub: hub})
 	var err error
 	r.media, err = media.New(t.Context(), store.Bind[media.Tx, media.ReadTx](r.db),
 		media.Options{Dir: filepath.Join(t.TempDir(), "media"), MaxFile: maxFile, MaxFiles: 3, Clock: r.clk, Reserve: -1})
@@ -105,7 +109,8 @@ func newRig(t *testing.T) *rig {
 	r.ok("operator", err)
 	r.ann, err = r.people.CreatePerson(t.Context(), operator.Actor(), identity.NewPerson{Name: "ann", Email: "ann@example.org"})
 	r.ok("ann", err)
-	_, key, err := r.people.CreateKey(t.Context(), operator.Actor(), identity.NewKey{Kind: identity.KeyRegistration, Label: "ann's", For: r.ann.ID})
+	_, key, err := r.people.CreateKey(t.Context(), operator.Actor(), identity.NewKey{Kind: identity.KeyRegistration,
+		Label: "ann's", For: r.ann.ID})
 	r.ok("key", err)
 	r.regKey = key.Reveal()
 	r.fox, r.owl = r.agent("fox"), r.agent("owl")
@@ -117,7 +122,15 @@ func newRig(t *testing.T) *rig {
 	mux := http.NewServeMux()
 	roomapi.New(roomapi.Services{Identity: r.people, Operations: r.ops, Timeline: r.log, Media: r.media, Connections: r.conns},
 		roomapi.Options{Version: "1.2.3"}).Routes(mux)
-	r.http = httptest.NewServer(transport.Mux(mux))
+	metrics, err := transport.NewMetrics(prometheus.NewRegistry())
+	r.ok("metrics", err)
+	r.http = httptest.NewServer(transport.Front{Log: zerolog.Nop(), Metrics: metrics,
+		Bodies: transport.NewBodies(func(q *http.Request) int64 {
+			if roomapi.IsUpload(q) {
+				return roomhttp.UploadLimit(maxFile, 3)
+			}
+			return 1 << 20
+		}, roomapi.IsUpload)}.Wrap(transport.Mux(mux)))
 	t.Cleanup(r.http.Close)
 	return r
 }

@@ -25,11 +25,13 @@ func TestEveryAgentRouteWantsItsOwnKey(t *testing.T) {
 	} {
 		for what, key := range map[string]string{"no key": "", "wrong key": "wrong", "registration key": r.regKey} {
 			a := r.do(route.method, own+route.rest, key, "")
-			if a.status != http.StatusUnauthorized || !strings.HasPrefix(a.header.Get("Content-Type"), "text/plain") || strings.HasPrefix(a.body, "{") {
+			if a.status != http.StatusUnauthorized || !strings.HasPrefix(a.header.Get("Content-Type"), "text/plain") ||
+				strings.HasPrefix(a.body, "{") {
 				t.Errorf("%s %s with %s: %d %s %s", route.method, route.rest, what, a.status, a.header.Get("Content-Type"), a.body)
 			}
 		}
-		r.want(route.method+" "+route.rest+" of another agent", r.do(route.method, other+route.rest, r.keys["fox"], ""), 403, "another agent's")
+		r.want(route.method+" "+route.rest+" of another agent", r.do(route.method, other+route.rest, r.keys["fox"], ""), 403,
+			"another agent's")
 	}
 	r.want("version", r.do("GET", "/version", "", ""), 401, "")
 	r.want("registration", r.do("POST", "/agents", r.keys["fox"], `{}`), 401, "")
@@ -68,9 +70,11 @@ func TestRegistration(t *testing.T) {
 	r.want("no JSON", r.do("POST", "/agents", r.regKey, `{`), 422, "JSON")
 	r.want("wrong type", r.do("POST", "/agents", r.regKey, `{"name":1,`+profile+`}`), 422, "name")
 
-	known := r.do("POST", "/agents/register-known", r.regKey, `{"agent_type":"claude-code","name":"cc","description":"","options":{}}`)
+	known := r.do("POST", "/agents/register-known", r.regKey,
+		`{"agent_type":"claude-code","name":"cc","description":"","options":{}}`)
 	r.want("known", known, 200, `"api_key"`)
-	r.want("unknown type", r.do("POST", "/agents/register-known", r.regKey, `{"agent_type":"x","name":"cc2","options":{}}`), 422, "agent_type")
+	r.want("unknown type", r.do("POST", "/agents/register-known", r.regKey,
+		`{"agent_type":"x","name":"cc2","options":{}}`), 422, "agent_type")
 	bulk := r.do("POST", "/agents/register-known-bulk", r.regKey, fmt.Sprintf(`{"agent_type":"claude-code","parent_agent_id":%q,
 		"options":{},"subagents":[{"subagent_name":"a"},{"subagent_name":"b"}]}`, known.json(t)["id"]))
 	r.want("bulk", bulk, 200, "cc.b")
@@ -96,7 +100,8 @@ func TestOperations(t *testing.T) {
 	r := newRig(t)
 	path, key := "/agents/"+r.fox.ID.String()+"/ops", r.keys["fox"]
 	list := r.do("GET", path, key, "").json(t)
-	if got := list["operations"].(map[string]any)["echo"].(map[string]any)["input_schema"].(map[string]any)["type"]; got != "object" {
+	echo := list["operations"].(map[string]any)["echo"].(map[string]any)
+	if got := echo["input_schema"].(map[string]any)["type"]; got != "object" {
 		t.Errorf("schemas %v", list)
 	}
 	r.ops.result = map[string]any{"x": []int{1}}
@@ -172,7 +177,8 @@ func TestTypingAndRuntimeState(t *testing.T) {
 	r.want("shape", r.do("POST", own+"/typing", key, `{"room_id":"`+r.room.String()+`"}`), 422, "is_typing")
 
 	_, err := r.conns.Attach(t.Context(), connection.Request{AgentNo: r.fox.No, AgentID: r.fox.ID, ConnectionID: "c",
-		Scope: connection.ScopeSingle, Filter: connection.FilterAll, Transport: connection.WebSocket, Rooms: []uuid.UUID{r.room}, StartHead: true}, nil)
+		Scope: connection.ScopeSingle, Filter: connection.FilterAll, Transport: connection.WebSocket, Rooms: []uuid.UUID{r.room},
+		StartHead: true}, nil)
 	r.ok("attach", err)
 	state := func(state string, id any) string {
 		return fmt.Sprintf(`{"room_id":"%v","state":%q,"thread_id":null,"detail":"x","control_capabilities":{"reset":true}}`, id, state)
@@ -184,7 +190,8 @@ func TestTypingAndRuntimeState(t *testing.T) {
 		t.Errorf("capabilities %v", got)
 	}
 	r.want("bad state", r.do("POST", own+"/runtime-state", key, state("dancing", r.room)), 422, "state")
-	r.want("stranger", r.do("POST", "/agents/"+r.owl.ID.String()+"/runtime-state", r.keys["owl"], state("idle", r.room)), 403, "detail")
+	r.want("stranger", r.do("POST", "/agents/"+r.owl.ID.String()+"/runtime-state", r.keys["owl"], state("idle", r.room)), 403,
+		"detail")
 	r.want("no room", r.do("POST", own+"/runtime-state", key, `{"state":"idle"}`), 422, "room_id")
 }
 

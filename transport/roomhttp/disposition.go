@@ -49,7 +49,8 @@ func dispositionKind(mimetype string) string {
 	if err != nil {
 		return "attachment"
 	}
-	for _, mark := range []string{"html", "xml", "svg", "script", "x-shockwave-flash", "x-java", "mhtml", "multipart/", "wasm", "css"} {
+	for _, mark := range []string{"html", "xml", "svg", "script", "x-shockwave-flash", "x-java", "mhtml",
+		"multipart/", "wasm", "css"} {
 		if strings.Contains(base, mark) {
 			return "attachment"
 		}

@@ -40,7 +40,8 @@ func UploadLimit(maxFile int64, maxFiles int) int64 { return maxFile*int64(maxFi
 // Upload reads a multipart/form-data body as it arrives: each part named files or file goes to file, and the texts named
 // in limits are returned, each at most so many bytes. Other parts are skipped. The errors of file come back as they are.
 // After an error the connection ends with the answer: what is left of the body is not worth reading.
-func Upload(w http.ResponseWriter, r *http.Request, limits map[string]int64, file func(*multipart.Part) error) (map[string]string, error) {
+func Upload(w http.ResponseWriter, r *http.Request, limits map[string]int64,
+	file func(*multipart.Part) error) (map[string]string, error) {
 	r.Body = &patientBody{ReadCloser: r.Body, control: http.NewResponseController(w), last: time.Now().Add(uploadTime)}
 	texts, err := receive(r, limits, file)
 	if err != nil {

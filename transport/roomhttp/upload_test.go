@@ -15,7 +15,8 @@ import (
 func FuzzReceive(f *testing.F) {
 	good := "--b\r\nContent-Disposition: form-data; name=\"files\"; filename=\"a\"\r\n\r\nx\r\n--b\r\n" +
 		"Content-Disposition: form-data; name=\"caption\"\r\n\r\nhi\r\n--b--\r\n"
-	for _, seed := range []string{good, good[:len(good)-6], "", "--b--", "--b\r\n\r\n", strings.Repeat("--b\r\nX: y\r\n\r\n\r\n", 70)} {
+	for _, seed := range []string{good, good[:len(good)-6], "", "--b--", "--b\r\n\r\n", strings.Repeat("--b\r\nX: y\r\n\r\n\r\n",
+		70)} {
 		f.Add("multipart/form-data; boundary=b", seed)
 	}
 	f.Add("text/plain", good)

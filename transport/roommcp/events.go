@@ -275,6 +275,7 @@ func (c *session) tell(r *feed.Reader, cursor int64) int64 {
 				continue
 			}
 			// Without an open stream it goes nowhere; a wait has it all.
+			//lint:ignore SA1019 the versions of the protocol that have sessions have logging too
 			_ = c.mcp.Log(c.ctx, &mcp.LoggingMessageParams{Logger: "signalbox.rooms", Level: "notice",
 				Data: json.RawMessage(e.AppendFrame(nil, nil))})
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
@@ -75,7 +76,8 @@ func newRig(t *testing.T, change ...func(*roommcp.Options)) *rig {
 	r.conns = connection.New(r.people, connection.Options{Clock: r.clk})
 	r.log = timeline.New(store.Bind[timeline.Tx, timeline.ReadTx](r.db), r.feed, r.conns, hub, timeline.Options{})
 	r.rooms = directory.New(directory.Parts{Store: store.Bind[directory.Tx, directory.ReadTx](r.db),
-		Upkeep: store.BindUpkeep[directory.Tx, directory.ReadTx](r.db), Audit: log, Log: r.log, Queue: r.feed, Changes: r.conns, Hub: hub})
+		Upkeep: store.BindUpkeep[directory.Tx, directory.ReadTx](r.db), Audit: log, Log: r.log, Queue: r.feed, Changes: r.conns,
+		Hub: hub})
 
 	operator, err := r.people.Operator(ctx)
 	r.ok("operator", err)
@@ -92,7 +94,11 @@ func newRig(t *testing.T, change ...func(*roommcp.Options)) *rig {
 	r.server = roommcp.New(roommcp.Services{Identity: r.people, Operations: r.table(), Connections: r.conns, Feed: r.feed}, o)
 	mux := http.NewServeMux()
 	r.server.Routes(mux)
-	r.http = httptest.NewServer(transport.Mux(mux))
+	metrics, err := transport.NewMetrics(prometheus.NewRegistry())
+	r.ok("metrics", err)
+	r.http = httptest.NewServer(transport.Front{Log: zerolog.Nop(), Metrics: metrics,
+		Bodies: transport.NewBodies(func(*http.Request) int64 { return 1 << 20 },
+			func(*http.Request) bool { return false })}.Wrap(transport.Mux(mux)))
 	t.Cleanup(func() {
 		r.server.Close()
 		r.http.Close()
@@ -102,7 +108,8 @@ func newRig(t *testing.T, change ...func(*roommcp.Options)) *rig {
 }
 
 func (r *rig) table() *operation.Table {
-	return operation.New(operation.Services{Directory: r.rooms, Identity: r.people, Timeline: r.log, Feed: r.feed, Connections: r.conns})
+	return operation.New(operation.Services{Directory: r.rooms, Identity: r.people, Timeline: r.log, Feed: r.feed,
+		Connections: r.conns})
 }
 
 func (r *rig) ok(what string, err error) {

@@ -27,7 +27,8 @@ type Identity interface {
 // Connections is who is connected; *connection.Registry is one.
 type Connections interface {
 	Attach(ctx context.Context, q connection.Request, wake func()) (*connection.Stream, error)
-	Subscribe(ctx context.Context, agentNo int64, id string, generation *int64, roomID uuid.UUID, takeover bool) (connection.Subscription, error)
+	Subscribe(ctx context.Context, agentNo int64, id string, generation *int64, roomID uuid.UUID,
+		takeover bool) (connection.Subscription, error)
 	CloseConnection(agentNo int64, id, reason string) bool
 	ResetBaselines(agentNo int64)
 }
@@ -113,14 +114,18 @@ func New(s Services, o Options) *Server {
 		srv.origins[origin] = true
 	}
 	srv.mcp = mcp.NewServer(&mcp.Implementation{Name: "signalbox", Title: "Signalbox rooms", Version: o.Version},
-		&mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{
-			Tools: &mcp.ToolCapabilities{}, Logging: &mcp.LoggingCapabilities{}}})
+		&mcp.ServerOptions{Instructions: instructions, Capabilities: capabilities()})
 	srv.mcp.AddReceivingMiddleware(srv.received)
 	srv.addTools()
 	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return srv.mcp }, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: o.MaxBody, DisableLocalhostProtection: true}) // checkOrigin does it, and allows for proxies
 	srv.handler = auth.RequireBearerToken(verified, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(sdk)
 	return srv
+}
+
+func capabilities() *mcp.ServerCapabilities {
+	//lint:ignore SA1019 the versions of the protocol that have sessions have logging too
+	return &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Logging: &mcp.LoggingCapabilities{}}
 }
 
 const instructions = "Rooms where agents and people work together. Call list_rooms, then connect_to_room with a room_id: " +

@@ -18,7 +18,8 @@ import (
 func TestToolsAreTheOperationsAndTheWait(t *testing.T) {
 	r := newRig(t)
 	h := r.host("fox", false)
-	if got := h.InitializeResult(); got.ServerInfo.Name != "signalbox" || got.ServerInfo.Version != "1.2.3" || got.Instructions == "" {
+	if got := h.InitializeResult(); got.ServerInfo.Name != "signalbox" || got.ServerInfo.Version != "1.2.3" ||
+		got.Instructions == "" {
 		t.Errorf("server %+v", got)
 	}
 	list, err := h.ListTools(r.ctx, nil)
@@ -65,7 +66,8 @@ func TestCallsRunOnTheSessionsConnection(t *testing.T) {
 	if res, text = h.call("post_message", map[string]any{"body": "x", "nope": 1}); !res.IsError || !strings.Contains(text, "nope") {
 		t.Errorf("unknown argument: %s", text)
 	}
-	if res, text = h.call("connect_to_room", map[string]any{"room_id": uuid.New()}); !res.IsError || !strings.Contains(text, "Room not found") {
+	if res, text = h.call("connect_to_room", map[string]any{"room_id": uuid.New()}); !res.IsError || !strings.Contains(text,
+		"Room not found") {
 		t.Errorf("unknown room: %s", text)
 	}
 	if _, err := h.CallTool(r.ctx, &mcp.CallToolParams{Name: "nope"}); err == nil {
@@ -87,7 +89,8 @@ func TestWaitHandsOverWhatConcernsTheAgentOnce(t *testing.T) {
 	r.say(r.room, "@fox one")
 	r.say(r.room, "@fox two")
 	got := h.now()
-	if !reflect.DeepEqual(got.bodies(), []string{"@fox one", "@fox two"}) || got.Unaddressed != 1 || got.More || !got.Events[0].Data.Payload.Addressed ||
+	if !reflect.DeepEqual(got.bodies(), []string{"@fox one", "@fox two"}) || got.Unaddressed != 1 || got.More ||
+		!got.Events[0].Data.Payload.Addressed ||
 		got.Events[0].Data.RoomID != r.room || got.Events[0].Event != "message" {
 		t.Fatalf("%+v", got)
 	}
@@ -97,14 +100,16 @@ func TestWaitHandsOverWhatConcernsTheAgentOnce(t *testing.T) {
 	if again := h.now(); len(again.Events) != 0 || again.Unaddressed != 0 || again.Cursor != got.Cursor {
 		t.Errorf("again: %+v", again)
 	}
-	if back := h.wait(map[string]any{"timeout_seconds": 0, "after": got.Events[0].ID}); !reflect.DeepEqual(back.bodies(), []string{"@fox two"}) {
+	if back := h.wait(map[string]any{"timeout_seconds": 0, "after": got.Events[0].ID}); !reflect.DeepEqual(back.bodies(),
+		[]string{"@fox two"}) {
 		t.Errorf("again after the first: %v", back.bodies())
 	}
 	if ahead := h.wait(map[string]any{"timeout_seconds": 0, "after": 1 << 40}); ahead.Cursor != got.Cursor {
 		t.Errorf("a cursor ahead moved on to %d", ahead.Cursor)
 	}
 	r.say(r.room, "more chatter")
-	if all := h.wait(map[string]any{"timeout_seconds": 0, "include_unaddressed": true}); !reflect.DeepEqual(all.bodies(), []string{"more chatter"}) {
+	if all := h.wait(map[string]any{"timeout_seconds": 0, "include_unaddressed": true}); !reflect.DeepEqual(all.bodies(),
+		[]string{"more chatter"}) {
 		t.Errorf("everything: %v", all.bodies())
 	}
 	if info := r.only(r.fox); info.Cursor != h.now().Cursor {
@@ -162,7 +167,8 @@ func TestWaitEndsWithItsTime(t *testing.T) {
 func TestWaitRefusesBadArguments(t *testing.T) {
 	r := newRig(t)
 	h := r.host("fox", false)
-	for _, args := range []map[string]any{{"timeout_seconds": -1}, {"timeout_seconds": 51}, {"timeout_seconds": "x"}, {"after": -1}, {"other": 1}} {
+	for _, args := range []map[string]any{{"timeout_seconds": -1}, {"timeout_seconds": 51}, {"timeout_seconds": "x"},
+		{"after": -1}, {"other": 1}} {
 		if res, text := h.call("wait_for_messages", args); !res.IsError {
 			t.Errorf("%v: %s", args, text)
 		}
@@ -193,7 +199,8 @@ func TestFullAnswersGoOn(t *testing.T) {
 		r.say(r.room, "@fox "+strings.Repeat("x", 100<<10))
 	}
 	first, second := h.now(), h.now()
-	if len(first.Events) != 3 || !first.More || len(second.Events) != 1 || second.More || second.Events[0].ID != first.Events[2].ID+1 {
+	if len(first.Events) != 3 || !first.More || len(second.Events) != 1 || second.More ||
+		second.Events[0].ID != first.Events[2].ID+1 {
 		t.Errorf("%d events, more %v, then %d, more %v", len(first.Events), first.More, len(second.Events), second.More)
 	}
 }
@@ -243,8 +250,10 @@ func TestSilentHostIsNotPresentAndComesBackWhereItWas(t *testing.T) {
 	}
 	// A room that a sibling has claimed meanwhile stays with it.
 	r.silence()
-	_, err := r.conns.Attach(r.ctx, connection.Request{AgentNo: r.fox.No, AgentID: r.fox.ID, AgentName: "fox", ConnectionID: "sibling",
-		Transport: connection.WebSocket, Scope: connection.ScopeSingle, Filter: connection.FilterAll, StartHead: true, Rooms: []uuid.UUID{r.room}}, nil)
+	_, err := r.conns.Attach(r.ctx, connection.Request{AgentNo: r.fox.No, AgentID: r.fox.ID, AgentName: "fox",
+		ConnectionID: "sibling",
+		Transport:    connection.WebSocket, Scope: connection.ScopeSingle, Filter: connection.FilterAll, StartHead: true,
+		Rooms: []uuid.UUID{r.room}}, nil)
 	r.ok("sibling", err)
 	if got := h.now(); len(got.Rooms) != 0 {
 		t.Errorf("took %v from the sibling", got.Rooms)
@@ -366,7 +375,8 @@ func TestSessionsBelongToTheirAgent(t *testing.T) {
 	post := func(path, key string, headers ...string) int {
 		req, err := http.NewRequestWithContext(r.ctx, "POST", r.http.URL+path, strings.NewReader(body))
 		r.ok("request", err)
-		for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Session-Id": h.ID()} {
+		for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+			"Mcp-Session-Id": h.ID()} {
 			req.Header.Set(k, v)
 		}
 		if key != "" {

@@ -26,13 +26,15 @@ const (
 
 var waitSchema = json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{
 "timeout_seconds":{"type":"integer","minimum":0,"maximum":%d,"default":%d,"description":"How long to wait; 0 returns at once."},
-"include_unaddressed":{"type":"boolean","default":false,"description":"Also return messages that are not addressed to you, instead of only counting them."},
-"after":{"anyOf":[{"type":"integer","minimum":0},{"type":"null"}],"default":null,"description":"The cursor of the last answer that arrived. Only needed to get answers again that were lost on the way."}},
+"include_unaddressed":{"type":"boolean","default":false,
+"description":"Also return messages that are not addressed to you, instead of only counting them."},
+"after":{"anyOf":[{"type":"integer","minimum":0},{"type":"null"}],"default":null,
+"description":"The cursor of the last answer that arrived. Only needed to get answers again that were lost on the way."}},
 "additionalProperties":false}`, longestWait, defaultWait))
 
-const waitDescription = "Wait until something in the room you are connected to concerns you: a message addressed to you, a command " +
-	"such as reset, or a join you listen to. Returns at once when something is waiting already, else when it comes, or with no " +
-	"events when the time is over: then call it again. Call connect_to_room first. Each event is returned once."
+const waitDescription = "Wait until something in the room you are connected to concerns you: a message addressed to you, a " +
+	"command such as reset, or a join you listen to. Returns at once when something is waiting already, else when it comes, or " +
+	"with no events when the time is over: then call it again. Call connect_to_room first. Each event is returned once."
 
 func (s *Server) addTools() {
 	for _, op := range s.svc.Operations.Operations() {
@@ -43,7 +45,8 @@ func (s *Server) addTools() {
 }
 
 // tool is a handler whose session has its connection. What goes wrong is a tool error, so that the model reads it.
-func (s *Server) tool(do func(ctx context.Context, c *session, who caller, p *mcp.CallToolParamsRaw) (any, error)) mcp.ToolHandler {
+func (s *Server) tool(do func(ctx context.Context, c *session, who caller, p *mcp.CallToolParamsRaw) (any,
+	error)) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		who, err := callerOf(req)
 		if err != nil {
@@ -98,7 +101,8 @@ func (s *Server) operation(ctx context.Context, c *session, who caller, p *mcp.C
 	if len(args) == 0 || bytes.Equal(args, []byte("null")) {
 		args = []byte("{}")
 	}
-	return s.svc.Operations.Call(ctx, operation.Call{Agent: who.agent, ConnectionID: c.id, HasConnection: true, Name: p.Name, Args: args})
+	return s.svc.Operations.Call(ctx, operation.Call{Agent: who.agent, ConnectionID: c.id, HasConnection: true, Name: p.Name,
+		Args: args})
 }
 
 func (s *Server) waitForMessages(ctx context.Context, c *session, _ caller, p *mcp.CallToolParamsRaw) (any, error) {

@@ -35,7 +35,8 @@ var signatures = []struct {
 }
 
 // checked are the image types that are taken only with the bytes of one.
-var checked = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true, "image/avif": true, "image/bmp": true}
+var checked = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true,
+	"image/avif": true, "image/bmp": true}
 
 // MediaType is the type a file is kept with: the declared one, in lower case and without parameters but charset. Where
 // nothing useful is declared, and for the images that browsers show, the first bytes decide.
@@ -69,7 +70,10 @@ func sniff(head []byte) string {
 			head = head[:len(head)-1]
 		}
 	}
-	if utf8.Valid(head) && bytes.IndexFunc(head, func(r rune) bool { return r < 0x20 && !strings.ContainsRune("\t\n\r\f\x1b", r) }) < 0 {
+	if utf8.Valid(head) && bytes.IndexFunc(head, func(r rune) bool {
+		return r < 0x20 && !strings.ContainsRune("\t\n\r\f\x1b",
+			r)
+	}) < 0 {
 		return "text/plain; charset=utf-8"
 	}
 	return unknownType

@@ -37,7 +37,8 @@ func FuzzCleanFilename(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in string) {
 		got := CleanFilename(in)
-		if got == "" || got == "." || got == ".." || len(got) > maxFilename || !utf8.ValidString(got) || strings.ContainsAny(got, `/\`) {
+		if got == "" || got == "." || got == ".." || len(got) > maxFilename || !utf8.ValidString(got) ||
+			strings.ContainsAny(got, `/\`) {
 			t.Fatalf("CleanFilename(%q) = %q", in, got)
 		}
 		if strings.IndexFunc(got, unicode.IsControl) >= 0 {

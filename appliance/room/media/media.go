@@ -42,7 +42,8 @@ type Record struct {
 
 // Attachment is the record as it goes into a message (D.6).
 func (r Record) Attachment() room.Attachment {
-	return room.Attachment{Filename: r.Filename, Mimetype: r.Mimetype, Size: r.Size, Media: r.ID.String(), Type: messageType(r.Mimetype)}
+	return room.Attachment{Filename: r.Filename, Mimetype: r.Mimetype, Size: r.Size, Media: r.ID.String(),
+		Type: messageType(r.Mimetype)}
 }
 
 // ReadTx is what Media needs of a read transaction.

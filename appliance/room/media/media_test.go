@@ -146,7 +146,8 @@ func (r *rig) say(position int, at time.Time, key string) {
 func TestUploadIsKeptAndReadBackByMembersOnly(t *testing.T) {
 	r := newRig(t, nil)
 	got := r.save("hello", "hello", "world")
-	if len(got) != 3 || got[0].Filename != "f0.txt" || got[0].Size != 5 || got[0].Type != "m.file" || got[0].Mimetype != "text/plain" {
+	if len(got) != 3 || got[0].Filename != "f0.txt" || got[0].Size != 5 || got[0].Type != "m.file" ||
+		got[0].Mimetype != "text/plain" {
 		t.Fatalf("attachments %+v", got)
 	}
 	if named, temporary := r.onDisk(); named != 2 || temporary != 0 {
@@ -190,9 +191,10 @@ func TestUploadIsAllOrNothing(t *testing.T) {
 		files []io.Reader
 		want  string
 	}{
-		"empty":     {[]io.Reader{strings.NewReader("ok"), strings.NewReader("")}, "is empty"},
-		"oversize":  {[]io.Reader{strings.NewReader("ok"), bytes.NewReader(make([]byte, 1<<20+1))}, "larger than 1048576 bytes"},
-		"many":      {[]io.Reader{strings.NewReader("1"), strings.NewReader("2"), strings.NewReader("3"), strings.NewReader("4")}, "at most 3"},
+		"empty":    {[]io.Reader{strings.NewReader("ok"), strings.NewReader("")}, "is empty"},
+		"oversize": {[]io.Reader{strings.NewReader("ok"), bytes.NewReader(make([]byte, 1<<20+1))}, "larger than 1048576 bytes"},
+		"many": {[]io.Reader{strings.NewReader("1"), strings.NewReader("2"), strings.NewReader("3"), strings.NewReader("4")},
+			"at most 3"},
 		"broken":    {[]io.Reader{io.MultiReader(strings.NewReader("half"), broken{})}, "broke off"},
 		"none":      {nil, "at least one"},
 		"exact cap": {[]io.Reader{bytes.NewReader(make([]byte, 1<<20))}, ""},
