@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 the versions of the protocol that have sessions have logging too
+
 package roommcp_test
 
 import (
