@@ -417,9 +417,6 @@ func TestStalledStreamIsCutOff(t *testing.T) {
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	_, _ = fmt.Fprintf(conn, "GET /agents/%s/events?connection_id=c&scope=all HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer bot\r\nAccept: text/event-stream\r\n\r\n", a.ID)
 	r.until("attached", func() bool { return r.live("c") })
-	body := strings.Repeat("x", 256<<10)
-	for range 60 {
-		r.say(x, body)
-	}
+	r.sayMany(60, x, strings.Repeat("x", 256<<10))
 	r.until("detached", func() bool { i, ok := r.reg.Get("c"); return ok && !i.Attached })
 }

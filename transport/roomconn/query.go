@@ -216,14 +216,6 @@ func (r *roomIDs) add(text string) uuid.UUID {
 	return id
 }
 
-// name is the id as the client spelt it.
-func (r *roomIDs) name(id uuid.UUID) string {
-	if s, ok := r.spelt[id]; ok {
-		return s
-	}
-	return id.String()
-}
-
 // respell puts the client's own spelling into the message of a refusal.
 func (r *roomIDs) respell(err error) error {
 	if err == nil || len(r.spelt) == 0 {

@@ -46,8 +46,7 @@ type rig struct {
 	group  *session.Group
 	server *Server
 	http   *httptest.Server
-	drain  context.CancelFunc // ends what waits
-	broken atomic.Bool        // reads fail
+	broken atomic.Bool // reads fail
 	agents map[string]room.Agent
 	casts  map[uuid.UUID]*room.Cast
 	posts  int
@@ -89,7 +88,7 @@ type option func(*rig)
 
 func newRig(t testing.TB, opts ...option) *rig {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	r := &rig{t: t, ctx: ctx, clock: clock.NewFake(begin), agents: map[string]room.Agent{}, casts: map[uuid.UUID]*room.Cast{},
 		opts: Options{Version: "1.2.3"}}
@@ -201,19 +200,34 @@ func (r *rig) say(roomID uuid.UUID, body string) {
 
 func (r *rig) queue(roomID uuid.UUID, kind room.ItemKind, body string, a feed.Audience) {
 	r.t.Helper()
+	r.update(func(tx *store.Tx) error { return r.put(tx, roomID, kind, body, a) })
+}
+
+// sayMany says the same n times, in one transaction.
+func (r *rig) sayMany(n int, roomID uuid.UUID, body string) {
+	r.t.Helper()
+	r.update(func(tx *store.Tx) (err error) {
+		for range n {
+			if err == nil {
+				err = r.put(tx, roomID, room.ItemMessage, body, feed.Audience{})
+			}
+		}
+		return err
+	})
+}
+
+func (r *rig) put(tx *store.Tx, roomID uuid.UUID, kind room.ItemKind, body string, a feed.Audience) error {
 	r.posts++
 	it := room.Item{RoomNo: r.casts[roomID].Room.No, Position: int64(r.posts), ID: uuid.New(), Kind: kind,
 		SenderKind: room.KindPerson, SenderNo: 1, SenderID: "person-1", SenderName: "alice", Body: body, At: r.clock.Now()}
-	r.update(func(tx *store.Tx) error {
-		res, err := tx.Exec(`INSERT INTO room_items (room_no, position, id, kind, sender_kind, sender_no, sender_id,
-			sender_name, body, automatic, created_at) VALUES (?,?,?,?,?,?,?,?,?,0,?)`, it.RoomNo, it.Position, it.ID,
-			string(it.Kind), string(it.SenderKind), it.SenderNo, it.SenderID, it.SenderName, it.Body, it.At)
-		if err != nil {
-			return err
-		}
-		it.No = res.LastInsertID()
-		return r.feed.Queue(tx, r.casts[roomID], it, a)
-	})
+	res, err := tx.Exec(`INSERT INTO room_items (room_no, position, id, kind, sender_kind, sender_no, sender_id,
+		sender_name, body, automatic, created_at) VALUES (?,?,?,?,?,?,?,?,?,0,?)`, it.RoomNo, it.Position, it.ID,
+		string(it.Kind), string(it.SenderKind), it.SenderNo, it.SenderID, it.SenderName, it.Body, it.At)
+	if err != nil {
+		return err
+	}
+	it.No = res.LastInsertID()
+	return r.feed.Queue(tx, r.casts[roomID], it, a)
 }
 
 func (r *rig) config(a room.Agent) *roomclient.Config {
@@ -444,15 +458,6 @@ func (r *rig) beats(s *roomclient.Stream) int64 {
 func (r *rig) live(id string) bool {
 	_, ok := r.reg.Get(id)
 	return ok
-}
-
-func (r *rig) head(a room.Agent) int64 {
-	r.t.Helper()
-	head, err := r.feed.Head(r.ctx, a.No)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return head
 }
 
 // status makes a request with the agent's key and returns status and body.

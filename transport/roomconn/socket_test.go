@@ -446,9 +446,7 @@ func TestFilterAddressed(t *testing.T) {
 	a := r.agent("bot")
 	x := r.room("x", a)
 	s, _ := r.ws(a, asks("c", all, addressed))
-	for range 450 {
-		r.say(x, "chatter")
-	}
+	r.sayMany(450, x, "chatter")
 	r.queue(x, room.ItemCommand, "!reset @bot", feed.Audience{Commands: map[int64]room.Command{a.No: {Name: "reset"}}})
 	r.say(x, "@bot hi")
 	m := r.hears(s, "@bot hi")
@@ -561,10 +559,7 @@ func TestPingsDoNotQueueBehindBulk(t *testing.T) {
 	r := newRig(t)
 	a := r.agent("bot")
 	x := r.room("x", a)
-	body := strings.Repeat("x", 32<<10)
-	for range 400 {
-		r.say(x, body)
-	}
+	r.sayMany(400, x, strings.Repeat("x", 32<<10))
 	cfg, o := r.config(a), asks("c", from(0), all)
 	ws, resp, err := websocket.DefaultDialer.Dial(cfg.SocketURL(&o), http.Header{"Authorization": {"Bearer bot"}})
 	if err != nil {

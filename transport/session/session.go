@@ -51,7 +51,8 @@ type OpenFunc func(ctx context.Context, s *Session) (Handler, error)
 // slow readers cost no memory. It runs on the writer goroutine, one call at a time.
 type Source interface {
 	// Next returns the frames that follow, in order, about maxBytes at most; none when there is nothing for now. It is
-	// called again until it returns none, then after the next Wake. An error closes the session as OnMessage's does.
+	// called again until it returns none, then after the next Wake; the frames have been written by then, and their
+	// memory may be used again. An error closes the session as OnMessage's does.
 	Next(ctx context.Context, maxBytes int) ([][]byte, error)
 }
 
