@@ -59,7 +59,7 @@ func DialSSE(ctx context.Context, cfg *Config, o Open) (*Stream, error) {
 		return nil, &Closed{Err: context.Cause(ctx)}
 	}
 	s.cut = func() { stop(ErrDropped); _ = resp.Body.Close() }
-	s.onState = func(st State) { go s.beats(st.Generation) }
+	s.onState = func(st State) { go s.sendBeats(st.Generation) }
 	go s.readEvents(resp.Body)
 	return s, nil
 }
@@ -106,8 +106,8 @@ func scanLF(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	return 0, nil, nil
 }
 
-// beats keeps the connection alive until the stream ends (J.6). A refusal ends it.
-func (s *Stream) beats(generation int64) {
+// sendBeats keeps the connection alive until the stream ends (J.6). A refusal ends it.
+func (s *Stream) sendBeats(generation int64) {
 	c := s.cfg.clock()
 	timer := c.NewTimer(0)
 	defer timer.Stop()
@@ -130,6 +130,7 @@ func (s *Stream) beats(generation int64) {
 		var refused *StatusError
 		switch {
 		case err == nil:
+			s.alive.Add(1)
 			pause = beatInterval
 			timer.Reset(beatInterval)
 			continue

@@ -34,6 +34,7 @@ type Stream struct {
 	processed atomic.Int64
 	silent    atomic.Bool
 	pings     atomic.Int64
+	alive     atomic.Int64
 
 	mu     sync.Mutex
 	queue  []Frame
@@ -144,6 +145,12 @@ func (s *Stream) Silence(yes bool) { s.silent.Store(yes) }
 // Pings is how many pings have come.
 func (s *Stream) Pings() int64 { return s.pings.Load() }
 
+// Beats is how many signs of life were given: pongs sent, or beats accepted (C.3).
+func (s *Stream) Beats() int64 { return s.alive.Load() }
+
+// Silent tells whether the stream was silenced.
+func (s *Stream) Silent() bool { return s.silent.Load() }
+
 // Done is closed when the stream has ended; frames may still wait.
 func (s *Stream) Done() <-chan struct{} { return s.done }
 
@@ -171,7 +178,9 @@ func (s *Stream) took(f Frame) {
 	case FramePing:
 		s.pings.Add(1)
 		if s.answer != nil && !s.silent.Load() {
-			_ = s.answer(s.processed.Load()) // a broken socket is found by reading
+			if s.answer(s.processed.Load()) == nil { // a broken socket is found by reading
+				s.alive.Add(1)
+			}
 		}
 		return
 	case FrameState:
