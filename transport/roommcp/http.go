@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -27,7 +25,6 @@ const headerSession = "Mcp-Session-Id"
 type caller struct {
 	agent  room.Agent
 	origin room.Origin
-	opened func() // gives back what makeWay reserved for a new session
 }
 
 type callerKey struct{}
@@ -84,18 +81,11 @@ func (s *Server) admit(r *http.Request) (c caller, done func(), err error) {
 			return c, nil, fault.New(fault.Forbidden, "agent_id: this key is another agent's")
 		}
 	}
-	c.origin.UserAgent, c.opened = r.UserAgent(), func() {}
+	c.origin.UserAgent = r.UserAgent()
 	if addr := transport.ClientAddr(r.Context()); addr.IsValid() {
 		c.origin.SourceIP = addr.String()
 	}
-	if id := r.Header.Get(headerSession); id != "" {
-		return c, s.enter(id), nil
-	}
-	if r.Method != http.MethodPost {
-		return c, func() {}, nil // the SDK refuses it
-	}
-	c.opened, err = s.makeWay(c.agent.No)
-	return c, c.opened, err
+	return c, s.enter(r.Header.Get(headerSession)), nil
 }
 
 // checkOrigin refuses other sites' pages (see the package comment).
@@ -138,7 +128,7 @@ func (s *Server) enter(id string) (done func()) {
 	}
 	s.mu.Unlock()
 	if c == nil {
-		return func() {} // the SDK refuses it
+		return func() {} // none yet, or the SDK refuses it
 	}
 	return func() {
 		s.mu.Lock()
@@ -148,18 +138,13 @@ func (s *Server) enter(id string) (done func()) {
 	}
 }
 
-// makeWay reserves room for one more session of the agent: its own session that is idle longest goes, when it has too
-// many. opened, which may be called more than once, ends the reservation.
-func (s *Server) makeWay(agentNo int64) (opened func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// makeWay sees that there is room for one more session of the agent: its own session that is idle longest goes, when
+// there are too many. The lock is held.
+func (s *Server) makeWay(agentNo int64) error {
 	if s.closing {
-		return nil, errStopping
+		return errStopping
 	}
-	own, all := s.opening[agentNo], 0
-	for _, n := range s.opening {
-		all += n
-	}
+	own, all := 0, 0
 	var idle *session
 	for _, c := range s.sessions {
 		if c.ctx.Err() != nil {
@@ -170,26 +155,18 @@ func (s *Server) makeWay(agentNo int64) (opened func(), err error) {
 			continue
 		}
 		own++
-		if c.inFlight == 0 && (idle == nil || c.lastSeen.Before(idle.lastSeen)) {
+		if c.inFlight == 0 && c.started.Load() && (idle == nil || c.lastSeen.Before(idle.lastSeen)) {
 			idle = c
 		}
 	}
-	if own >= s.opts.PerAgent || all >= s.opts.MaxSessions {
-		switch {
-		case idle != nil:
-			idle.cancel(errMadeWay)
-		case own >= s.opts.PerAgent:
-			return nil, fault.New(fault.Conflict, "this agent has %d MCP sessions open, the most it may; close one", own)
-		default:
-			return nil, &fault.Error{Code: fault.Unavailable, Msg: "too many MCP sessions on this server", Retry: 10 * time.Second}
-		}
+	switch {
+	case own < s.opts.PerAgent && all < s.opts.MaxSessions:
+	case idle != nil:
+		idle.cancel(errMadeWay)
+	case own >= s.opts.PerAgent:
+		return fault.New(fault.Conflict, "this agent has %d MCP sessions open, the most it may; close one", own)
+	default:
+		return fault.New(fault.Unavailable, "too many MCP sessions on this server; try again later")
 	}
-	s.opening[agentNo]++
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.opening[agentNo]--; s.opening[agentNo] <= 0 {
-			delete(s.opening, agentNo)
-		}
-	}), nil
+	return nil
 }

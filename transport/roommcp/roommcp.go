@@ -87,7 +87,6 @@ type Server struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session // by MCP session id
-	opening  map[int64]int       // requests that may yet open a session, by agent
 	closing  bool
 	running  sync.WaitGroup
 }
@@ -109,7 +108,7 @@ func New(s Services, o Options) *Server {
 	if o.Clock == nil {
 		o.Clock = clock.System()
 	}
-	srv := &Server{svc: s, opts: o, sessions: map[string]*session{}, opening: map[int64]int{}, origins: map[string]bool{}}
+	srv := &Server{svc: s, opts: o, sessions: map[string]*session{}, origins: map[string]bool{}}
 	for _, origin := range o.Origins {
 		srv.origins[origin] = true
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,7 +36,8 @@ type session struct {
 	news    chan struct{} // for a waiting call
 	waiting chan struct{} // held by the one waiting call
 
-	inFlight int // under the server's lock
+	started  atomic.Bool // it has what keeps it
+	inFlight int         // under the server's lock
 	lastSeen time.Time
 
 	mu        sync.Mutex
@@ -43,7 +45,7 @@ type session struct {
 	stream    *connection.Stream // nil: not attached
 	reader    *feed.Reader
 	cursor    int64       // handed over or passed over
-	started   bool        // cursor is meant
+	placed    bool        // cursor is meant
 	rooms     []uuid.UUID // claimed when it was last looked at
 	gap       *gapNotice  // to be told by the next wait
 	notifying bool        // a log level was set
@@ -52,23 +54,39 @@ type session struct {
 // received watches the messages of clients: a session begins with its initialize.
 func (s *Server) received(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		res, err := next(ctx, method, req)
-		if err != nil {
-			return res, err
+		if method == "initialize" {
+			return s.initialize(ctx, method, req, next)
 		}
-		switch method {
-		case "initialize":
-			err = s.begin(ctx, req)
-		case "logging/setLevel":
+		res, err := next(ctx, method, req)
+		if err == nil && method == "logging/setLevel" {
 			if c := s.session(req.GetSession()); c != nil {
 				err = c.startNotifying(ctx)
 			}
+			if err != nil {
+				return nil, err
+			}
 		}
-		if err != nil {
-			return nil, err
-		}
-		return res, nil
+		return res, err
 	}
+}
+
+// initialize begins a session. What is refused here is refused before the SDK takes the session for one.
+func (s *Server) initialize(ctx context.Context, method string, req mcp.Request, next mcp.MethodHandler) (mcp.Result, error) {
+	if s.session(req.GetSession()) != nil { // once more in the same session
+		return next(ctx, method, req)
+	}
+	c, err := s.open(req)
+	if err != nil {
+		s.log(err).Msg("MCP session refused")
+		return nil, err
+	}
+	res, err := next(ctx, method, req)
+	if err != nil {
+		s.forget(c)
+		return nil, err
+	}
+	s.start(ctx, c)
+	return res, nil
 }
 
 func (s *Server) session(ss mcp.Session) *session {
@@ -87,52 +105,62 @@ func callerOf(req mcp.Request) (caller, error) {
 	return caller{}, fault.New(fault.Unauthenticated, "the request has no key")
 }
 
-// begin makes the session of an initialize, and its connection.
-func (s *Server) begin(ctx context.Context, req mcp.Request) error {
+// open makes the session of an initialize, and counts it.
+func (s *Server) open(req mcp.Request) (*session, error) {
 	ss, ok := req.GetSession().(*mcp.ServerSession)
 	if !ok || ss.ID() == "" {
-		return fault.New(fault.Internal, "an MCP session without an id")
+		return nil, fault.New(fault.Internal, "an MCP session without an id")
 	}
 	who, err := callerOf(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	id, err := uuid.NewRandom()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := &session{srv: s, mcp: ss, id: "mcp-" + id.String(), agentNo: who.agent.No, agent: who.agent,
 		woken: make(chan struct{}, 1), news: make(chan struct{}, 1), waiting: make(chan struct{}, 1), lastSeen: s.opts.Clock.Now()}
 	if p, ok := req.GetParams().(*mcp.InitializeParams); ok {
 		c.client = p.ClientInfo
 	}
-	c.ctx, c.cancel = context.WithCancelCause(context.Background()) // a value of ctx would tie what is sent to this request
+	// A value of the request's context would tie what is sent later to this request.
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	s.mu.Lock()
-	if s.closing {
-		s.mu.Unlock()
-		return errStopping
-	}
-	if s.sessions[ss.ID()] != nil { // a second initialize in the same session
-		s.mu.Unlock()
-		return nil
+	defer s.mu.Unlock()
+	if err := s.makeWay(c.agentNo); err != nil {
+		c.cancel(err)
+		return nil, err
 	}
 	s.sessions[ss.ID()] = c
 	s.running.Add(2)
-	s.mu.Unlock()
-	who.opened() // it counts as a session from here on
-	if err := c.attach(ctx, who.agent); err != nil {
-		s.log(err).Str("agent", who.agent.Name).Msg("MCP session without a connection yet") // its calls try again
+	return c, nil
+}
+
+// forget takes back open.
+func (s *Server) forget(c *session) {
+	c.cancel(errGone)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, c.mcp.ID())
+	s.running.Add(-2)
+}
+
+// start opens the session's connection, and what keeps both.
+func (s *Server) start(ctx context.Context, c *session) {
+	if err := c.attach(ctx, c.agent); err != nil {
+		s.log(err).Str("agent", c.agent.Name).Msg("MCP session without a connection yet") // its calls try again
 	}
 	go func() {
 		defer s.running.Done()
-		_ = ss.Wait()
+		_ = c.mcp.Wait()
 		c.cancel(errGone)
 	}()
 	go func() {
 		defer s.running.Done()
 		c.run()
 	}()
-	return nil
+	c.started.Store(true)
 }
 
 // kick wakes whoever listens, once.
@@ -237,7 +265,7 @@ func (c *session) attachLocked(ctx context.Context, a room.Agent) error {
 	c.agent = a
 	speaks := connection.Speaks
 	q := connection.Request{AgentNo: a.No, AgentID: a.ID, AgentName: a.Name, ConnectionID: c.id, Transport: transportName,
-		Scope: connection.ScopeSingle, Filter: connection.FilterAll, StartHead: !c.started, After: c.cursor,
+		Scope: connection.ScopeSingle, Filter: connection.FilterAll, StartHead: !c.placed, After: c.cursor,
 		Declared: connection.Declaration{Speaks: &speaks, Accepts: &speaks}}
 	if c.client != nil {
 		q.Declared.Artifact, q.Declared.Version = clip(c.client.Name), clip(c.client.Version)
@@ -247,13 +275,13 @@ func (c *session) attachLocked(ctx context.Context, a room.Agent) error {
 		return err
 	}
 	reader := c.srv.svc.Feed.NewReader(a.No, c.wake)
-	o, err := reader.Open(ctx, feed.Start{Head: !c.started, After: c.cursor})
+	o, err := reader.Open(ctx, feed.Start{Head: !c.placed, After: c.cursor})
 	if err != nil {
 		reader.Close()
 		c.srv.svc.Connections.CloseConnection(a.No, c.id, "its events cannot be read")
 		return err
 	}
-	c.stream, c.reader, c.started, c.cursor = stream, reader, true, o.Cursor
+	c.stream, c.reader, c.placed, c.cursor = stream, reader, true, o.Cursor
 	stream.ResetCursor(o.Cursor)
 	for i := range o.Gaps {
 		c.meet(&o.Gaps[i])
