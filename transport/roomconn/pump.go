@@ -119,6 +119,8 @@ func (p *pump) gap(w *page, g *feed.Gap) error {
 	if g.Reset {
 		data.Rooms, data.Reason = someRooms(p.stream.Info().Rooms), reasonReset
 		p.srv.registry.ResetBaselines(p.info.AgentNo)
+	} else {
+		p.stream.Skipped(g.From+1, g.ResumedAt, connection.SkipGap)
 	}
 	return p.control(w, frameGap, data)
 }

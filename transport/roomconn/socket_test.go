@@ -406,6 +406,9 @@ func TestGapAtOpenAndWhileOpen(t *testing.T) {
 		t.Errorf("gap %+v, cursor %d", g, st.Cursor)
 	}
 	r.hears(s, "3", "4", "5")
+	if ds := r.reg.Deliveries(a.No, 2); len(ds) != 1 || ds[0].Skip != connection.SkipGap {
+		t.Errorf("deliveries %+v", ds)
+	}
 	held, _ := r.ws(a, asks("held"))
 	for i := range 4 {
 		r.say(x, fmt.Sprint(i+6))
