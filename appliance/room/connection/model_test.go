@@ -27,6 +27,8 @@ type mconn struct {
 	spawn    bool
 	revision int // 0: declared nothing
 	gen      int64
+	expected *int64 // that the attach continued
+	known    bool   // its client has named gen since
 	attached bool
 	beat     time.Duration
 	claims   map[int64]bool
@@ -153,7 +155,7 @@ func (m *model) attach(agent int64, id string, scope Scope, spawn bool, revision
 	if c != nil && c.agent != agent {
 		return "conflict", 0
 	}
-	if c != nil && expected != nil && *expected != c.gen {
+	if c != nil && expected != nil && *expected != c.gen && (c.known || c.attached || c.expected == nil || *c.expected != *expected) {
 		return "taken_over", 0
 	}
 	if c == nil {
@@ -177,8 +179,10 @@ func (m *model) attach(agent int64, id string, scope Scope, spawn bool, revision
 		m.conns[id] = c
 	} else {
 		m.finish(c.gen, "taken_over")
+		c.expected = expected
 	}
 	m.gen++
+	c.known = false
 	c.scope, c.spawn, c.revision, c.gen, c.attached, c.beat, c.cursor = scope, spawn, revision, m.gen, true, m.now, after
 	for _, r := range rooms {
 		if c.claims[r] {
@@ -206,6 +210,7 @@ func (m *model) named(agent int64, id string, gen *int64) (*mconn, string) {
 	case gen == nil && c.revision >= 2:
 		return nil, "unfenced"
 	}
+	c.known = c.known || gen != nil
 	return c, ""
 }
 
@@ -222,7 +227,7 @@ func (m *model) accept(c *mconn, cursor int64) string {
 	if !c.attached {
 		return "no_stream"
 	}
-	c.beat = m.now
+	c.beat, c.known = m.now, true
 	if cursor <= c.cursor {
 		c.done = cursor
 	}
