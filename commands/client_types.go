@@ -281,6 +281,10 @@ type statusRow struct {
 		Pending    int64 `json:"pending"`
 		Dispatched int64 `json:"dispatched"`
 	} `json:"commands"`
+	Rooms *struct {
+		Attached map[string]int `json:"attached"`
+		Detached int            `json:"detached"`
+	} `json:"rooms"`
 	Degraded []string `json:"degraded"`
 }
 

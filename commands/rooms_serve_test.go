@@ -181,5 +181,9 @@ func TestRoomFromTheCommandLineToAnAgentAndBack(t *testing.T) {
 		len(conns.Items[0].Claims) != 1 || conns.Items[0].Claims[0].Name != "plaza" || conns.Items[0].Client != roomclient.Artifact {
 		t.Errorf("connections %+v", conns.Items)
 	}
+	opts, out, talk = r.options("", false)
+	if got := opts.execute(t.Context(), []string{"status"}); got != ExitOK || !strings.Contains(out.String(), "1 over websocket, 0 detached") {
+		t.Errorf("status: exit code %d: %s%s", got, out, talk)
+	}
 	runJSON(t, r, ExitOK, &struct{}{}, "connections", "evict", bot.id[:8], "--yes")
 }

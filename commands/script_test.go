@@ -107,8 +107,8 @@ func scriptExit(ts *testscript.TestScript, want int, args []string) {
 		}
 	}
 	in := ""
-	if path, ok := strings.CutPrefix(args[len(args)-1], "<"); ok { // the last argument may name the input
-		in, args = ts.ReadFile(path), args[:len(args)-1]
+	if last := len(args) - 1; last >= 0 && strings.HasPrefix(args[last], "<") { // the last argument may name the input
+		in, args = ts.ReadFile(args[last][1:]), args[:last]
 	}
 	opts := newOptions(Stdio{In: strings.NewReader(in), Out: &out, Err: &talk, Env: env},
 		Assets{Version: "1.2.3", ExampleConfig: "data_dir = \"signalbox-data\"\n"})

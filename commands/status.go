@@ -3,6 +3,8 @@ package commands
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,7 +48,25 @@ func (o *options) showStatus(s statusRow) error {
 			bytesText(s.Store.WALBytes), s.Store.SchemaVersion)},
 		[2]string{"sessions", fmt.Sprintf("%d WebSocket, %d long-poll", s.Sessions.WS, s.Sessions.LongPoll)},
 		[2]string{"agents", fmt.Sprintf("%d of %d online", s.Agents.Online, s.Agents.Total)},
-		[2]string{"commands", fmt.Sprintf("%d pending, %d dispatched", s.Commands.Pending, s.Commands.Dispatched)})
+		[2]string{"commands", fmt.Sprintf("%d pending, %d dispatched", s.Commands.Pending, s.Commands.Dispatched)},
+		[2]string{"rooms", roomLines(s)})
+}
+
+// roomLines are the connections of room agents; "" of a server that does not tell them.
+func roomLines(s statusRow) string {
+	if s.Rooms == nil {
+		return ""
+	}
+	parts := []string{}
+	for _, over := range slices.Sorted(maps.Keys(s.Rooms.Attached)) {
+		if n := s.Rooms.Attached[over]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d over %s", n, oneLine(over)))
+		}
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "no agent attached")
+	}
+	return strings.Join(append(parts, fmt.Sprintf("%d detached", s.Rooms.Detached)), ", ")
 }
 
 func bytesText(n int64) string {

@@ -187,10 +187,18 @@ func TestCompletionAsksTheServer(t *testing.T) {
 	if got := opts.execute(t.Context(), []string{"agents", "mint", "web-1"}); got != ExitOK {
 		t.Fatalf("mint: exit code %d", got)
 	}
+	for _, args := range [][]string{{"roomagents", "register", "build-bot"}, {"rooms", "create", "plaza", "--description", "builds"}} {
+		if opts, _, talk := r.options("", false); opts.execute(t.Context(), args) != ExitOK {
+			t.Fatalf("%v: %s", args, talk)
+		}
+	}
 	for _, tt := range []struct {
 		args []string
 		want string
 	}{
+		{[]string{"__complete", "rooms", "say", "p"}, "plaza\tbuilds"},
+		{[]string{"__complete", "rooms", "invite", "plaza", "b"}, "build-bot\tno_session"},
+		{[]string{"__complete", "people", "show", "op"}, "operator@localhost\tOperator"},
 		{[]string{"__complete", "agents", "show", "w"}, "web-1\tunknown"},
 		{[]string{"__complete", "commands", "list", "--agent", ""}, "web-1\tunknown"},
 		{[]string{"__complete", "agents", "list", "--project", "d"}, "default\tDefault"},

@@ -88,6 +88,7 @@ type RoomFeed interface {
 // RoomConnections knows who is connected; *connection.Registry is one.
 type RoomConnections interface {
 	All() []connection.Info
+	Counts() connection.Counts
 	List(agentNo int64) []connection.Info
 	Get(id string) (connection.Info, bool)
 	Evict(id, reason string) bool

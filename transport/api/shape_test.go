@@ -86,7 +86,7 @@ func TestShapes(t *testing.T) {
 	minted := g.ok(http.StatusCreated, "POST", "/projects/one/agents", `{"name":"worker-2"}`, nil)
 	for path, want := range map[string]string{
 		"/whoami":              "principal kind name role scopes project_id",
-		"/status":              "version started_at epoch store sessions agents commands degraded",
+		"/status":              "version started_at epoch store sessions agents commands rooms degraded",
 		"/projects":            projectKeys,
 		"/projects/one":        projectKeys,
 		"/projects/one/agents": agentKeys,

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"signalbox/appliance/agent"
+	"signalbox/appliance/room/connection"
 )
 
 type whoPublic struct {
@@ -30,6 +31,7 @@ type statusPublic struct {
 	Sessions  sessionsPublic `json:"sessions"`
 	Agents    agentsPublic   `json:"agents"`
 	Commands  openPublic     `json:"commands"`
+	Rooms     linesPublic    `json:"rooms"`
 	Degraded  []string       `json:"degraded"`
 }
 
@@ -43,6 +45,12 @@ type storePublic struct {
 type sessionsPublic struct {
 	WS       int `json:"ws"`
 	LongPoll int `json:"longpoll"`
+}
+
+// linesPublic are the live connections of room agents.
+type linesPublic struct {
+	Attached map[connection.Transport]int `json:"attached"` // by what they are read over
+	Detached int                          `json:"detached"`
 }
 
 type agentsPublic struct {
@@ -68,10 +76,14 @@ func (a *API) status(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
+	lines := a.Rooms.Connections.Counts()
+	if lines.Attached == nil {
+		lines.Attached = map[connection.Transport]int{}
+	}
 	return reply(w, c, http.StatusOK, statusPublic{Version: s.Version, StartedAt: stamp(s.StartedAt), Epoch: a.opts.Epoch,
 		Store:    storePublic{s.StorePath, s.StoreBytes, s.WALBytes, s.SchemaVersion},
 		Sessions: sessionsPublic{s.WebSockets, s.LongPolls}, Agents: agentsPublic{agents.Online, agents.Total},
-		Commands: openPublic{open.Pending, open.Dispatched}, Degraded: texts(s.Degraded)})
+		Commands: openPublic{open.Pending, open.Dispatched}, Rooms: linesPublic(lines), Degraded: texts(s.Degraded)})
 }
 
 // maxPrefix is the longest text that is resolved: an agent's name.
