@@ -120,6 +120,7 @@ or to a remote one with --server and an API key.
 		newRestoreCommand(opts),
 		newDBCommand(opts),
 		newBenchCommand(opts),
+		newConformanceCommand(opts),
 		newVersionCommand(opts),
 		newCompletionCommand(opts),
 	)
