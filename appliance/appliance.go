@@ -242,12 +242,11 @@ func (a *Appliance) bind(context.Context) error {
 const drainSpread = 2 * time.Second
 
 func (a *Appliance) drainSessions(ctx context.Context) error {
-	a.rooms.mcp.Close() // its streams are requests in flight, which end only with their session
 	spread := drainSpread
 	if deadline, ok := ctx.Deadline(); ok {
 		spread = min(spread, time.Until(deadline)/4)
 	}
-	return a.sessions.Drain(ctx, max(spread, 0))
+	return errors.Join(a.rooms.mcp.Drain(ctx), a.sessions.Drain(ctx, max(spread, 0)))
 }
 
 // AddressURL is the name, among the addresses, of the main listener's base URL.

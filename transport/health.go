@@ -79,6 +79,7 @@ func (r *Readiness) Routes(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET /healthz", health)
 	mux.HandleFunc("GET /api/v1/health", health)
+	mux.HandleFunc("GET /health", health) // clients of rooms find the base URL by it (rooms protocol H.8)
 	mux.HandleFunc("GET /readyz", ready)
 	mux.HandleFunc("GET /api/v1/health/ready", ready)
 }

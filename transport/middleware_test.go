@@ -255,7 +255,7 @@ func TestHealth(t *testing.T) {
 				t.Fatalf("%s: %d %s", path, rec.Code, rec.Body)
 			}
 		}
-		for _, path := range []string{"/healthz", "/api/v1/health"} {
+		for _, path := range []string{"/healthz", "/health", "/api/v1/health"} {
 			rec, _ := exchange(t, mux, get(path))
 			if rec.Code != 200 || strings.TrimSpace(rec.Body.String()) != `{"status":"ok"}` {
 				t.Fatalf("%s: %d %s", path, rec.Code, rec.Body)
