@@ -246,7 +246,9 @@ func (a *Appliance) drainSessions(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		spread = min(spread, time.Until(deadline)/4)
 	}
-	return errors.Join(a.rooms.mcp.Drain(ctx), a.sessions.Drain(ctx, max(spread, 0)))
+	tools := make(chan error, 1)
+	go func() { tools <- a.rooms.mcp.Drain(ctx) }()
+	return errors.Join(a.sessions.Drain(ctx, max(spread, 0)), <-tools)
 }
 
 // AddressURL is the name, among the addresses, of the main listener's base URL.

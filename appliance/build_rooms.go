@@ -179,11 +179,12 @@ func (o *roomObserver) Stalled(d time.Duration) {
 }
 
 // close ends what the transports of the plane have running.
-func (r *rooms) close() {
+func (r *rooms) close(ctx context.Context) error {
 	if r.streams != nil {
 		r.streams.Close()
 	}
 	if r.mcp != nil {
-		r.mcp.Close()
+		return r.mcp.Drain(ctx)
 	}
+	return nil
 }

@@ -76,8 +76,7 @@ func (a *Appliance) close() error {
 	if a.websocket != nil {
 		a.websocket.Close()
 	}
-	a.rooms.close()
-	errs = append(errs, a.group.stop(ctx))
+	errs = append(errs, a.rooms.close(ctx), a.group.stop(ctx))
 	if a.sessions != nil {
 		a.sessions.Close()
 	}
