@@ -113,6 +113,19 @@ func (l *listener) wants(name string) sse {
 	return e
 }
 
+// ends fails the test unless the stream ends, with no further event.
+func (l *listener) ends() {
+	l.r.t.Helper()
+	select {
+	case e, open := <-l.events:
+		if open {
+			l.r.t.Errorf("after the end of the session: %+v", e)
+		}
+	case <-time.After(20 * time.Second):
+		l.r.t.Error("the stream goes on")
+	}
+}
+
 func at(id uuid.UUID, seq int64) string { return fmt.Sprintf("%s:%d", id, seq) }
 
 func TestEventsOfARoom(t *testing.T) {
@@ -260,9 +273,7 @@ func TestPingsAndTheEndOfASession(t *testing.T) {
 	r.ok("password", r.people.SetPassword(t.Context(), r.ann.Actor(), r.ann.ID, secret.NewText("another password")))
 	r.clk.BlockUntil(1)
 	r.clk.Advance(20 * time.Second)
-	for e := range l.events {
-		t.Errorf("after the end of the session: %+v", e)
-	}
+	l.ends()
 }
 
 func TestStreamsOfOnePersonAreBounded(t *testing.T) {
