@@ -185,6 +185,7 @@ func (f *roomFlags) add(cmd *cobra.Command) {
 	visibilities := []string{"public", "private"}
 	cmd.Flags().StringVar(&f.description, "description", "", "what the room is for")
 	cmd.Flags().StringVar(&f.instructions, "instructions", "", "what agents are told when they connect to the room; @FILE reads a file")
+	cmd.Flags().StringVar(&f.group, "group", "", "group that the room belongs to: name or id; \"\" takes it out of its group")
 	cmd.Flags().Var(&oneOf{into: &f.read, words: visibilities}, "read", "who may read: public or private (the owner and admins)")
 	cmd.Flags().Var(&oneOf{into: &f.write, words: visibilities}, "write", "who may change it and invite: public or private")
 	_ = cmd.RegisterFlagCompletionFunc("read", cobra.FixedCompletions(visibilities, cobra.ShellCompDirectiveNoFileComp))
@@ -206,6 +207,7 @@ func (f *roomFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	set("description", "description", f.description)
 	set("instructions", "instructions", instructions)
 	set("type", "channel_type", f.channel)
+	set("group", "group", f.group)
 	set("read", "read_visibility", f.read)
 	set("write", "write_visibility", f.write)
 	return body, nil
