@@ -163,23 +163,35 @@ func (s *Server) Eventually(what string, condition func() bool) {
 // `z4j_auth_ip_denied_total{surface="agent"}`; 0 when there is none.
 func (s *Server) Metric(sample string) float64 {
 	s.t.Helper()
-	resp, err := s.client.Get("http://" + s.app.Addresses()[transport.ListenerMetrics] + "/metrics")
+	values, err := s.Scrape(sample)
 	if err != nil {
 		s.t.Fatalf("scrape: %v", err)
+	}
+	return values[0]
+}
+
+// Scrape is Metric for several samples, from any goroutine.
+func (s *Server) Scrape(samples ...string) ([]float64, error) {
+	resp, err := s.client.Get("http://" + s.app.Addresses()[transport.ListenerMetrics] + "/metrics")
+	if err != nil {
+		return nil, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
-		s.t.Fatalf("scrape: answered %d, %v", resp.StatusCode, err)
+		return nil, fmt.Errorf("answered %d, %w", resp.StatusCode, err)
 	}
+	values := make([]float64, len(samples))
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, sample+" "); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				s.t.Fatalf("scrape: %v in %q", err, line)
+		for i, sample := range samples {
+			value, ok := strings.CutPrefix(line, sample+" ")
+			if !ok {
+				continue
 			}
-			return v
+			if values[i], err = strconv.ParseFloat(strings.TrimSpace(value), 64); err != nil {
+				return nil, fmt.Errorf("%w in %q", err, line)
+			}
 		}
 	}
-	return 0
+	return values, nil
 }
