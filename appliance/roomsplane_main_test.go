@@ -33,16 +33,19 @@ type keepAlive struct {
 	seen  map[*roomclient.Stream]sign
 }
 
-// sign is the last sign of life of a stream.
+// sign is the last sign of life of a stream, which is not waited for any more when it is lost.
 type sign struct {
 	count int64
 	at    time.Time
+	lost  bool
 }
 
 const (
 	aliveStep = 250 * time.Millisecond
 	// dueAfter is how long a stream may go without a sign of life: one interval and the spread of pings.
 	dueAfter = 2*time.Second + aliveStep
+	// lostAfter is how long, in the system's time, is waited for a stream that is due.
+	lostAfter = 5 * time.Second
 )
 
 func newKeepAlive(c *clock.Fake) *keepAlive {
@@ -58,7 +61,8 @@ func (k *keepAlive) pass(ctx context.Context, d time.Duration, streams []*roomcl
 	defer tick.Stop()
 	for ; d > 0; d -= aliveStep {
 		k.clock.Advance(min(d, aliveStep))
-		for waited := false; !waited || k.due(streams); waited = true {
+		stepped := time.Now()
+		for waited := false; !waited || k.due(streams, time.Since(stepped) > lostAfter); waited = true {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -69,8 +73,8 @@ func (k *keepAlive) pass(ctx context.Context, d time.Duration, streams []*roomcl
 	return nil
 }
 
-// due tells whether a stream owes a sign of life.
-func (k *keepAlive) due(streams []*roomclient.Stream) (due bool) {
+// due tells whether a stream owes a sign of life. Those that do are lost from now on when it is over.
+func (k *keepAlive) due(streams []*roomclient.Stream, over bool) (due bool) {
 	now := k.clock.Now()
 	for _, s := range streams {
 		select {
@@ -80,10 +84,13 @@ func (k *keepAlive) due(streams []*roomclient.Stream) (due bool) {
 		}
 		last, known := k.seen[s]
 		if n := s.Beats(); !known || n != last.count {
-			last = sign{n, now}
-			k.seen[s] = last
+			last = sign{count: n, at: now}
 		}
-		due = due || !s.Silent() && now.Sub(last.at) > dueAfter
+		if !s.Silent() && !last.lost && now.Sub(last.at) > dueAfter {
+			last.lost = over
+			due = due || !over
+		}
+		k.seen[s] = last
 	}
 	return due
 }
