@@ -156,9 +156,12 @@ func (a *API) getConnection(w http.ResponseWriter, c *call) error {
 }
 
 func (a *API) evictConnection(w http.ResponseWriter, c *call) error {
-	if !a.Rooms.Connections.Evict(c.PathValue("id"), "evicted by an operator") {
+	id := c.PathValue("id")
+	info, ok := a.Rooms.Connections.Get(id)
+	if !ok || !a.Rooms.Connections.Evict(id, "evicted by an operator") {
 		return errNoConnection
 	}
+	a.recordAct(c, "room_connection.evicted", "room_agent", info.AgentID.String(), map[string]any{"connection_id": id, "name": info.AgentName})
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

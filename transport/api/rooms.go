@@ -11,7 +11,7 @@ import (
 )
 
 // maxRoomList bounds what is read of a list in a body; the services have the rules.
-const maxRoomList = 1000
+const maxRoomList = 5000
 
 func (a *API) listRooms(w http.ResponseWriter, c *call) error {
 	q := c.query()

@@ -104,6 +104,9 @@ func (a *API) say(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
+	if as != "" && !p.Repeated { // the item itself does not say who spoke for its sender
+		a.recordAct(c, "room_message.said_for", "person", by.ID.String(), map[string]any{"room_id": id.String(), "item_id": p.Item.ID.String()})
+	}
 	show := func(i *room.Item) itemPublic { return showItem(id, i) }
 	out := postedPublic{Item: show(&p.Item), Repeated: p.Repeated, Statuses: []statusOfPublic{}, Answers: each(p.Answers, show)}
 	for no, s := range p.Statuses {

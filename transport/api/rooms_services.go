@@ -2,11 +2,13 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 
 	"github.com/google/uuid"
 
+	"signalbox/appliance/audit"
 	"signalbox/appliance/fault"
 	"signalbox/appliance/room"
 	"signalbox/appliance/room/connection"
@@ -122,6 +124,20 @@ func (a *API) operator(c *call) (context.Context, room.Actor, error) {
 	ctx := room.WithOrigin(c.Context(), room.Origin{Principal: c.who.ID, SourceIP: c.who.SourceIP, UserAgent: c.who.UserAgent})
 	p, err := a.Rooms.Identity.Operator(ctx)
 	return ctx, p.Actor(), err
+}
+
+// recordAct writes the audit row of an act that no service records. The act is done: a row that cannot be written is
+// trouble for the log and not the answer.
+func (a *API) recordAct(c *call, action, targetType, target string, metadata map[string]any) {
+	e := audit.Entry{UserID: &c.who.ID, Action: action, TargetType: targetType, TargetID: &target, Result: audit.Success,
+		Outcome: audit.Allow, SourceIP: orNull(c.who.SourceIP), UserAgent: orNull(c.who.UserAgent)}
+	var err error
+	if e.Metadata, err = json.Marshal(metadata); err == nil {
+		err = a.Audit.Append(context.WithoutCancel(c.Context()), e)
+	}
+	if err != nil {
+		a.logTrouble(c.Request, err, "audit row of "+action+" not written")
+	}
 }
 
 // inRoom finds the room of the path.

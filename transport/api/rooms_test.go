@@ -144,6 +144,10 @@ func TestSay(t *testing.T) {
 	if ben.Item.Sender.Name != "Ben" || ben.Item.ID == first.Item.ID {
 		t.Errorf("as Ben: %+v", ben.Item)
 	}
+	if a := g.ok(http.StatusOK, "GET", "/audit?action_prefix=room_message", "", nil); strings.Count(a.body, `"room_message.said_for"`) != 1 ||
+		!strings.Contains(a.body, ben.Item.ID) || !strings.Contains(a.body, `"target_id":"`+p.ben.ID+`"`) {
+		t.Errorf("audit of speaking for Ben: %s", a.body)
+	}
 	operator := g.key(agent.NewAPIKey{Role: agent.Operator})
 	if a := g.do(operator, "POST", path, `{"body":"hi","request_id":"r-2"}`); a.status != http.StatusCreated {
 		t.Errorf("an operator says: %d %s", a.status, a.body)
@@ -256,6 +260,10 @@ func TestConnectionRoutes(t *testing.T) {
 		}
 	}
 	g.ok(http.StatusNoContent, "DELETE", "/connections/5d0c1c3e", "", nil)
+	if a := g.ok(http.StatusOK, "GET", "/audit?action_prefix=room_connection", "", nil); !strings.Contains(a.body, `"room_connection.evicted"`) ||
+		!strings.Contains(a.body, "5d0c1c3e") {
+		t.Errorf("audit of the eviction: %s", a.body)
+	}
 	if end := s.Pass().End; end == nil || end.Code != "closed" {
 		t.Errorf("the evicted stream ends with %+v", end)
 	}
