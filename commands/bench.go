@@ -17,12 +17,13 @@ func newBenchCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Load a server and measure it",
-		Long: `Load a server with real, signed traffic and measure what it acknowledges.
+		Long: `Load a server with real traffic, signed where the protocol has it so, and measure what it acknowledges and delivers.
 
-Bench writes real rows. Use a server, or at least a project, that you can throw away.`,
-		Example: "  signalbox bench agents --agents 50 --duration 30s",
+Bench writes real rows. Use a server that you can throw away, or for agents at least a project.`,
+		Example: `  signalbox bench agents --agents 50 --duration 30s
+  signalbox bench rooms --receivers 100 --duration 30s`,
 	}
-	cmd.AddCommand(newBenchAgentsCommand(opts))
+	cmd.AddCommand(newBenchAgentsCommand(opts), newBenchRoomsCommand(opts))
 	return cmd
 }
 
