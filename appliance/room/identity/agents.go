@@ -124,7 +124,7 @@ func parentOf(tx Tx, by Registrant, n *NewAgent) (int64, error) {
 	return p.No, err
 }
 
-// agent is the new agent, open to its owner alone.
+// agent is the new agent, open to its owner alone unless the registration says otherwise.
 func (n *NewAgent) agent(id uuid.UUID, owner room.Person, parent int64) room.Agent {
 	a := room.Agent{ID: id, Name: n.Name, OwnerNo: owner.No, OwnerID: owner.ID, OwnerName: owner.Name,
 		OwnerAdmin: owner.Role == room.RoleAdmin, Policy: room.OwnerOnly()}
@@ -139,6 +139,9 @@ func (n *NewAgent) replace(a *room.Agent, parent int64) {
 	a.Profile, a.RawProfile, a.Tools, a.Models, a.Metadata = n.Profile, n.RawProfile, n.Tools, n.Models, n.Metadata
 	if n.hasParent {
 		a.ParentNo = parent
+	}
+	if n.HasPolicy {
+		a.Policy = n.Policy
 	}
 }
 

@@ -53,6 +53,8 @@ func TestBodyOfARegistration(t *testing.T) {
 		{`{` + ok + `,"metadata":[]}`, "metadata: must be an object"},
 		{`{` + ok + `,"metadata":{"k":"` + strings.Repeat("x", 70000) + `"}}`, "metadata: must have at most"},
 		{`{` + ok + `,"overwrite":"yes"}`, "overwrite"},
+		{`{` + ok + `,"addressing_policy":{"rules":[{"users":5}]}}`, "addressing_policy.rules[0].users: must be"},
+		{`{` + ok + `,"addressing_policy":[]}`, "addressing_policy: must be an object"},
 	} {
 		if _, err := decode[identity.NewAgent](t, c[0]); err == nil || !strings.Contains(err.Error(), c[1]) {
 			t.Errorf("%.80s: %v, want %q", c[0], err, c[1])
@@ -332,6 +334,35 @@ func (r *rig) member(a room.Agent, name string) uuid.UUID {
 	r.exec(`INSERT INTO room_members (room_no, room_agent_no, listening, joined_position, joined_at)
 		VALUES ((SELECT max(room_no) FROM rooms), ?, 0, 0, 0)`, a.No)
 	return id
+}
+
+// A registration may say who addresses the agent; what leaves it out keeps the policy there is (A.4).
+func TestPolicyOfARegistration(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	by := identity.RegistrantOf(r.person("ada"))
+	for _, c := range []struct {
+		policy string // of the body, with its comma
+		open   bool
+	}{
+		{"", false},
+		{`,"addressing_policy":null`, true},
+		{"", true},
+		{`,"addressing_policy":{"rules":[{"users":[],"agents":[],"owner":true}]}`, false},
+		{`,"addressing_policy":{"rules":[]}`, true},
+	} {
+		n, err := decode[identity.NewAgent](t, `{"name":"a","overwrite":true`+c.policy+`,`+profileJSON+`}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := r.Register(t.Context(), by, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := made.Agent; a.Policy.OwnerOnly() == c.open {
+			t.Errorf("%q: policy %+v", c.policy, a.Policy)
+		}
+	}
 }
 
 func TestAgentRooms(t *testing.T) {

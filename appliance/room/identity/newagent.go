@@ -26,9 +26,13 @@ type NewAgent struct {
 	Tools, Models     json.RawMessage // nil: none
 	Metadata          json.RawMessage
 	Overwrite         bool
-	agentType         string
-	parent            uuid.UUID
-	hasParent         bool
+	// Policy is who may address the agent; it counts with HasPolicy alone, else a new agent is owner-only and a known one
+	// keeps what it has.
+	Policy    *room.Policy
+	HasPolicy bool
+	agentType string
+	parent    uuid.UUID
+	hasParent bool
 }
 
 // UnmarshalJSON reads the body of POST /agents. Its errors are about the shape of the body (422).
@@ -44,6 +48,7 @@ func (n *NewAgent) UnmarshalJSON(b []byte) error {
 		Models      json.RawMessage `json:"models"`
 		Metadata    json.RawMessage `json:"metadata"`
 		Overwrite   bool            `json:"overwrite"`
+		Policy      json.RawMessage `json:"addressing_policy"`
 	}
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
@@ -57,7 +62,12 @@ func (n *NewAgent) UnmarshalJSON(b []byte) error {
 	}
 	*n = NewAgent{Name: *in.Name, Description: in.Description, ConnectorType: in.Connector, DisplayName: in.DisplayName,
 		IconURL: in.IconURL, Profile: profile, RawProfile: in.Profile, Tools: orNil(in.Tools), Models: orNil(in.Models),
-		Metadata: orNil(in.Metadata), Overwrite: in.Overwrite}
+		Metadata: orNil(in.Metadata), Overwrite: in.Overwrite, HasPolicy: in.Policy != nil}
+	if orNil(in.Policy) != nil {
+		if n.Policy, err = room.ParsePolicy(in.Policy); err != nil {
+			return fmt.Errorf("addressing_%w", err)
+		}
+	}
 	return n.checkDocuments()
 }
 
