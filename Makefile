@@ -17,6 +17,7 @@ SOAK       ?= 1h
 FUZZTIME   ?= 5s
 FUZZ_CASES ?= 20000
 OUTAGE     ?= 60s
+PROXY_IDLE ?= 75s
 BENCHTIME  ?= 1s
 
 SOURCES := $(shell find . -name '*.go' -not -path './bin/*') go.mod go.sum schema.sql config.example.toml
@@ -83,9 +84,10 @@ fuzz:
 bench:
 	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./...
 
-## interop: published agents in a real Celery worker against the real binary; needs python3 with venv, and redis-server
+## interop: published agents in a real Celery worker against the real binary, room clients behind nginx and Caddy; needs
+## python3 with venv, redis-server, nginx and caddy
 interop:
-	SIGNALBOX_FUZZ_CASES=$(FUZZ_CASES) SIGNALBOX_INTEROP_OUTAGE=$(OUTAGE) $(GO) test -tags interop -count=1 -parallel 4 \
+	SIGNALBOX_FUZZ_CASES=$(FUZZ_CASES) SIGNALBOX_INTEROP_OUTAGE=$(OUTAGE) SIGNALBOX_PROXY_IDLE=$(PROXY_IDLE) $(GO) test -tags interop -count=1 -parallel 4 \
 	  -timeout 20m -run '^TestInterop' -v ./commands/ ./transport/wire/
 
 ## vuln: known vulnerabilities in what the binary links (needs the vulnerability database)
