@@ -133,6 +133,8 @@ func (a *Appliance) adminFront() transport.Front {
 				return srv.EventsBodyLimit.Bytes()
 			case isUpload(r):
 				return roomhttp.UploadLimit(a.rooms.media.MaxFile(), a.rooms.media.MaxFiles())
+			case takesRoomTexts(r):
+				return max(a.roomBodyLimit(), srv.MaxPayloadSize.Bytes())
 			default:
 				return srv.MaxPayloadSize.Bytes()
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -103,7 +104,7 @@ func (a *Appliance) buildRoomTransport(context.Context) error {
 	r.agents = roomapi.New(roomapi.Services{Identity: r.identity, Operations: table, Timeline: r.timeline,
 		Media: r.media, Connections: r.connections}, roomapi.Options{Version: a.opts.Version, Log: log})
 	r.mcp = roommcp.New(roommcp.Services{Identity: r.identity, Operations: table, Connections: r.connections,
-		Feed: r.feed}, roommcp.Options{Version: a.opts.Version, Clock: a.clock, Log: log})
+		Feed: r.feed}, roommcp.Options{Version: a.opts.Version, MaxBody: a.roomBodyLimit(), Clock: a.clock, Log: log})
 	r.people = gateway.New(gateway.Services{Identity: r.identity, Directory: r.directory, Timeline: r.timeline, Media: r.media,
 		Connections: r.connections, Hub: a.hub}, gateway.Options{Version: a.opts.Version,
 		BehindProxy: a.cfg.Server.BehindProxy, Clock: a.clock, Log: log})
@@ -112,6 +113,28 @@ func (a *Appliance) buildRoomTransport(context.Context) error {
 
 // isUpload tells whether a request brings files.
 func isUpload(r *http.Request) bool { return roomapi.IsUpload(r) || gateway.IsUpload(r) }
+
+// takesRoomTexts tells whether a request may bring what rooms keep: messages, documents, instructions, profiles. Signing in
+// is not among them, since it is open to everybody.
+func takesRoomTexts(r *http.Request) bool {
+	path := r.URL.Path
+	switch path {
+	case "/agents", "/mcp", "/api/v1/rooms", "/api/v1/room-agents":
+		return true
+	}
+	for _, prefix := range []string{"/agents/", "/gateway/", "/api/v1/rooms/", "/api/v1/room-agents/"} {
+		if strings.HasPrefix(path, prefix) {
+			return !strings.HasPrefix(path, "/gateway/auth/")
+		}
+	}
+	return false
+}
+
+// roomBodyLimit is the cap of a body that brings the largest text there is: JSON makes up to three times as much of
+// letters, and of control characters more than anybody means.
+func (a *Appliance) roomBodyLimit() int64 {
+	return 3*max(a.cfg.Room.MessageSize.Bytes(), directory.MaxDocument) + 64<<10
+}
 
 // roomRoutes are those of the rooms plane on the main listener.
 func (a *Appliance) roomRoutes(mux *http.ServeMux) {

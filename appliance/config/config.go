@@ -66,7 +66,7 @@ type Server struct {
 	DashboardIPAllowlist Prefixes `toml:"dashboard_ip_allowlist"`
 	// DrainTimeout bounds an orderly shutdown.
 	DrainTimeout Duration `toml:"drain_timeout"`
-	// MaxPayloadSize caps every HTTP request body except /agent/events (agent protocol I.2).
+	// MaxPayloadSize caps every HTTP request body except /agent/events (agent protocol I.2) and those of the rooms plane.
 	MaxPayloadSize Size `toml:"max_payload_size"`
 	// EventsBodyLimit caps the body of /agent/events.
 	EventsBodyLimit Size `toml:"events_body_limit"`

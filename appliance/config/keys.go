@@ -147,7 +147,7 @@ func bindServer(s *Server) []binding {
 			"How long a shutdown waits for requests and sessions before it ends them.",
 			"Keep it below the patience of your service manager."),
 		key("server.max_payload_size", sizeValue{&s.MaxPayloadSize, 128, 0},
-			"Largest HTTP request body, except on /agent/events; larger bodies get 413.",
+			"Largest HTTP request body, except on /agent/events and on the routes of rooms, which take what rooms keep; larger bodies get 413.",
 			"Raise it when operators send large command parameters.", z4j("Z4J_MAX_PAYLOAD_SIZE_BYTES")),
 		key("server.events_body_limit", sizeValue{&s.EventsBodyLimit, 8 * KiB, GiB},
 			"Largest body of POST /agent/events, where one upload carries up to 500 frames.",

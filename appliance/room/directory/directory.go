@@ -71,15 +71,17 @@ func New(p Parts) *Directory {
 		hub: p.Hub}
 }
 
+// MaxDocument is the largest document of a room, in bytes (K).
+const MaxDocument = 1 << 20
+
 // Limits of texts, in characters. The names' are the schema's.
 const (
 	maxName         = 200
 	maxDescription  = 4096
 	maxInstructions = 65536
 	maxValue        = 65536
-	maxDocument     = 1 << 20 // bytes (K)
-	maxListed       = 100     // names in one audit row, and roles and the like that a room begins with
-	maxFounders     = 5000    // agents, and people, that a room begins with
+	maxListed       = 100  // names in one audit row, and roles and the like that a room begins with
+	maxFounders     = 5000 // agents, and people, that a room begins with
 )
 
 // record audits a change. Whoever did it is named by the credential that the request came with, else by participant id.

@@ -40,8 +40,8 @@ func checkDocument(doc Document) error {
 	if !utf8.ValidString(doc.Content) || strings.ContainsRune(doc.Content, 0) {
 		return fault.Field("content", "must be valid UTF-8 text without NUL")
 	}
-	if len(doc.Content) > maxDocument {
-		return fault.Field("content", "must have at most %d bytes", maxDocument)
+	if len(doc.Content) > MaxDocument {
+		return fault.Field("content", "must have at most %d bytes", MaxDocument)
 	}
 	return nil
 }
