@@ -188,6 +188,7 @@ const maxRevision = 1 << 30
 // roomIDs are the rooms a client names, and how it spelt them: a refusal repeats an id as the client knows it (B.3).
 type roomIDs struct {
 	ids   []uuid.UUID
+	known map[uuid.UUID]struct{}
 	spelt map[uuid.UUID]string // those that are not in the canonical form
 }
 
@@ -201,11 +202,13 @@ func (r *roomIDs) add(text string) uuid.UUID {
 	if err != nil || len(text) != 36 {
 		id = uuid.NewSHA1(noRoom, []byte(text))
 	}
-	for _, known := range r.ids {
-		if known == id {
-			return id
-		}
+	if _, repeated := r.known[id]; repeated {
+		return id
 	}
+	if r.known == nil {
+		r.known = map[uuid.UUID]struct{}{}
+	}
+	r.known[id] = struct{}{}
 	r.ids = append(r.ids, id)
 	if id.String() != text {
 		if r.spelt == nil {
