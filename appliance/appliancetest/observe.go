@@ -122,7 +122,7 @@ func digest(db *sql.DB, table string) (string, error) {
 			quoted = append(quoted, "quote("+c+")")
 		}
 	}
-	rows, err := column(db, "SELECT "+strings.Join(quoted, " || ',' || ")+" FROM "+table+" ORDER BY rowid")
+	rows, err := column(db, "SELECT "+strings.Join(quoted, " || ',' || ")+" FROM "+table+" ORDER BY 1")
 	if err != nil {
 		return "", err
 	}
