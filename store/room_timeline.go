@@ -203,21 +203,27 @@ func (w *timelineRow) get() room.Item {
 	return i
 }
 
-func (r *reader) timelineItems(query string, args ...any) ([]room.Item, error) {
-	rows, err := r.Query(`SELECT `+timelineColumns+timelineFrom+query, args...)
+// timelinePage reads at most limit items, and fewer, but at least one, where their texts together reach
+// timeline.MaxReadBytes. more tells that the query has further ones.
+func (r *reader) timelinePage(limit int, query string, args ...any) (items []room.Item, more bool, err error) {
+	rows, err := r.Query(`SELECT `+timelineColumns+timelineFrom+query+` LIMIT ?`, append(args, limit+1)...)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer rows.Close()
-	out := []room.Item{}
-	for rows.Next() {
+	items = []room.Item{}
+	for size := 0; rows.Next(); {
+		if len(items) == limit || size >= timeline.MaxReadBytes {
+			return items, true, nil
+		}
 		var w timelineRow
 		if err := rows.Scan(w.dest()...); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		out = append(out, w.get())
+		items = append(items, w.get())
+		size += len(w.item.Body) + len(items[len(items)-1].Attachments)
 	}
-	return out, rows.Err()
+	return items, false, rows.Err()
 }
 
 // TimelineItem finds an item of any room that is not deleted; NotFound when there is none.
@@ -240,28 +246,30 @@ func (r *reader) TimelineRequest(roomNo int64, kind room.ActorKind, no int64, re
 
 // TimelineForward returns items of a room above a position, oldest first.
 func (r *reader) TimelineForward(roomNo, after int64, limit int) ([]room.Item, error) {
-	return r.timelineItems(`WHERE i.room_no = ? AND i.position > ? ORDER BY i.position LIMIT ?`, roomNo, after, limit)
+	items, _, err := r.timelinePage(limit, `WHERE i.room_no = ? AND i.position > ? ORDER BY i.position`, roomNo, after)
+	return items, err
 }
 
 // TimelineBackward returns items of a room from one position down to another, both included, newest first.
-func (r *reader) TimelineBackward(roomNo, from, downTo int64, limit int) ([]room.Item, error) {
-	return r.timelineItems(`WHERE i.room_no = ? AND i.position BETWEEN ? AND ? ORDER BY i.position DESC LIMIT ?`,
-		roomNo, downTo, from, limit)
+func (r *reader) TimelineBackward(roomNo, from, downTo int64, limit int) (items []room.Item, more bool, err error) {
+	return r.timelinePage(limit, `WHERE i.room_no = ? AND i.position BETWEEN ? AND ? ORDER BY i.position DESC`,
+		roomNo, downTo, from)
 }
 
 // TimelineEntries is TimelineBackward without commands, which are no part of the history (rooms protocol H.5).
-func (r *reader) TimelineEntries(roomNo, from, downTo int64, limit int) ([]room.Item, error) {
-	return r.timelineItems(`WHERE i.room_no = ? AND i.position BETWEEN ? AND ? AND i.kind <> 'command'
-		ORDER BY i.position DESC LIMIT ?`, roomNo, downTo, from, limit)
+func (r *reader) TimelineEntries(roomNo, from, downTo int64, limit int) (items []room.Item, more bool, err error) {
+	return r.timelinePage(limit, `WHERE i.room_no = ? AND i.position BETWEEN ? AND ? AND i.kind <> 'command'
+		ORDER BY i.position DESC`, roomNo, downTo, from)
 }
 
-// TimelineItemsByNo returns the items with the numbers, in no order.
+// TimelineItemsByNo returns the items with the numbers, newest first.
 func (r *reader) TimelineItemsByNo(nos []int64) ([]room.Item, error) {
 	list, err := jsonText(nos)
 	if err != nil {
 		return nil, err
 	}
-	return r.timelineItems(`WHERE i.item_no IN (SELECT value FROM json_each(?))`, list)
+	items, _, err := r.timelinePage(len(nos), `WHERE i.item_no IN (SELECT value FROM json_each(?)) ORDER BY i.item_no DESC`, list)
+	return items, err
 }
 
 // TimelineAt tells when the item at a position of a room was made.

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"time"
 
@@ -20,7 +21,7 @@ const (
 // HistoryQuery asks for a part of a room's history (H.5).
 type HistoryQuery struct {
 	RoomID uuid.UUID
-	Limit  int        // entries, clamped to 1…MaxHistory
+	Limit  int        // entries, clamped to 1…MaxHistory; fewer come where they are large (MaxReadBytes)
 	Since  *time.Time // included
 	Before *time.Time // not included
 }
@@ -39,7 +40,7 @@ type HistoryThread struct {
 	Replies []room.Item
 }
 
-// Entry is the root of a thread. Elided: nothing is known of it but Item.ID.
+// Entry is the root of a thread. Elided: nothing is told of it but Item.ID.
 type Entry struct {
 	Item   room.Item
 	Elided bool
@@ -90,16 +91,9 @@ func window(tx ReadTx, spot Spot, q HistoryQuery, limit int) (entries []room.Ite
 			return nil, false, err
 		}
 	}
-	if entries, err = tx.TimelineEntries(spot.RoomNo, from, downTo, limit+1); err != nil {
-		return nil, false, err
-	}
-	if truncated = len(entries) > limit; truncated {
-		entries = entries[:limit]
-	}
-	for i, j := 0, len(entries)-1; i < j; i, j = i+1, j-1 {
-		entries[i], entries[j] = entries[j], entries[i]
-	}
-	return entries, truncated, nil
+	entries, truncated, err = tx.TimelineEntries(spot.RoomNo, from, downTo, limit)
+	slices.Reverse(entries)
+	return entries, truncated, err
 }
 
 // position finds the first item of a room made at the time or later; one after the last when there is none. The

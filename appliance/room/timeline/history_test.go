@@ -198,6 +198,63 @@ func TestHistoryIsClamped(t *testing.T) {
 	}
 }
 
+// A few hundred of the largest bodies are not in memory for one request: pages end early, and say so.
+func TestReadsAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Options{})
+	alice := r.person("alice")
+	in := r.room(room.ChannelPublic, alice)
+	const size, n = 256 << 10, 40
+	r.update(func(tx *store.Tx) error {
+		cast, err := r.log.Cast(tx, in.No)
+		var roots []room.Item
+		for i := 0; err == nil && i < 2*n; i++ {
+			item := timeline.NewItem{Kind: room.ItemMessage, Sender: alice, Body: strings.Repeat("x", size)}
+			if i >= n { // small answers, each to a large root
+				item.Body, item.ThreadNo, item.ThreadID = "small", roots[i-n].No, roots[i-n].ID
+			}
+			var it room.Item
+			it, err = r.log.Append(tx, cast, item, noAudience)
+			roots = append(roots, it)
+		}
+		return err
+	})
+	most := timeline.MaxReadBytes/size + 1
+	h := r.history(alice, timeline.HistoryQuery{RoomID: in.ID, Limit: n})
+	whole := 0
+	for _, th := range h.Threads {
+		if !th.Root.Elided {
+			whole++
+		}
+	}
+	if len(h.Threads) != n || whole == 0 || whole > most || !h.Truncated {
+		t.Errorf("%d threads, %d with their root, truncated %v", len(h.Threads), whole, h.Truncated)
+	}
+	seen := 0
+	for before, pages := h.Oldest, 0; ; pages++ {
+		at := before.Truncate(time.Millisecond)
+		h := r.history(alice, timeline.HistoryQuery{RoomID: in.ID, Limit: 500, Before: &at})
+		seen += len(h.Threads)
+		if len(h.Threads) > most || pages > n {
+			t.Fatalf("a page of %d, %d pages", len(h.Threads), pages)
+		}
+		if before = h.Oldest; !h.Truncated {
+			break
+		}
+	}
+	if seen != n {
+		t.Errorf("%d of %d entries by pages", seen, n)
+	}
+	items, more, err := r.log.Before(ctx, in.No, n+1, 200)
+	if err != nil || !more || len(items) == 0 || len(items) > most || items[len(items)-1].Position != n {
+		t.Errorf("before: %d items, more %v, %v", len(items), more, err)
+	}
+	items, _, err = r.log.Since(ctx, in.No, 0, 200)
+	if err != nil || len(items) == 0 || len(items) > most || items[0].Position != 1 {
+		t.Errorf("since: %d items, %v", len(items), err)
+	}
+}
+
 func TestPagesByPosition(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, timeline.Options{})

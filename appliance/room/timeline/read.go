@@ -10,11 +10,12 @@ import (
 	"signalbox/appliance/room"
 )
 
-// maxRead is the most items of one read: a snapshot is held for as long as it takes.
+// maxRead is the most items of one read, beside MaxReadBytes: a snapshot is held for as long as it takes.
 const maxRead = 1000
 
 // Since returns items of a room above a position, oldest first, and the position of the newest there is. Whoever calls
-// has made sure that they may be read. The limit is clamped to 1…1000.
+// has made sure that they may be read. The limit is clamped to 1…1000; a page is shorter where items are large, and empty
+// only when there are none.
 func (t *Timeline) Since(ctx context.Context, roomNo, after int64, limit int) (items []room.Item, head int64, err error) {
 	err = t.store.View(ctx, func(tx ReadTx) error {
 		spot, err := tx.TimelineSpotOf(roomNo)
@@ -41,14 +42,11 @@ func (t *Timeline) Before(ctx context.Context, roomNo, before int64, limit int) 
 		if before > 0 {
 			from = min(from, before-1)
 		}
-		items, err = tx.TimelineBackward(roomNo, from, 1, limit+1)
+		items, more, err = tx.TimelineBackward(roomNo, from, 1, limit)
 		return err
 	})
 	if err != nil {
 		return nil, false, err
-	}
-	if more = len(items) > limit; more {
-		items = items[:limit]
 	}
 	slices.Reverse(items)
 	return items, more, nil

@@ -17,6 +17,9 @@ const (
 	DefaultCastMembers = 50_000
 )
 
+// MaxReadBytes ends a read of items early: hundreds of the largest bodies must not be in memory for one request.
+const MaxReadBytes = 4 << 20
+
 // Presence is what the live connections know. Its methods are not called inside a transaction.
 type Presence interface {
 	// RoleHolders are the agents that live-hold a role in the room, with its name.
@@ -100,9 +103,11 @@ type ReadTx interface {
 	TimelinePeople(roomNo int64) ([]string, error)
 	TimelineItem(id uuid.UUID) (room.Item, error)
 	TimelineRequest(roomNo int64, kind room.ActorKind, no int64, requestID string) (room.Item, []byte, error)
+	// The four that follow return fewer items, but at least one, where their texts together reach MaxReadBytes; more tells
+	// that there are further ones.
 	TimelineForward(roomNo, after int64, limit int) ([]room.Item, error)
-	TimelineBackward(roomNo, from, downTo int64, limit int) ([]room.Item, error)
-	TimelineEntries(roomNo, from, downTo int64, limit int) ([]room.Item, error)
+	TimelineBackward(roomNo, from, downTo int64, limit int) (items []room.Item, more bool, err error)
+	TimelineEntries(roomNo, from, downTo int64, limit int) (items []room.Item, more bool, err error)
 	TimelineItemsByNo(nos []int64) ([]room.Item, error)
 	TimelineAt(roomNo, position int64) (time.Time, error)
 }
