@@ -330,13 +330,17 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, p room.Person) err
 		d.ThreadID = *in.ThreadRoot
 	}
 	if in.Mention != nil {
-		if d.Body, err = s.mention(r.Context(), found, in.Body, *in.Mention); err != nil {
+		if d.Body, d.RefuseNew, err = s.mention(r.Context(), found, in.Body, *in.Mention); err != nil {
 			return err
 		}
 	}
 	if len(in.UploadIDs) > 0 {
-		if d.Attachments, err = s.svc.Media.Attachments(r.Context(), d.Actor, found.ID, in.UploadIDs); err != nil {
+		var stale error
+		if d.Attachments, stale, err = s.svc.Media.Attachments(r.Context(), d.Actor, found.ID, in.UploadIDs); err != nil {
 			return err
+		}
+		if d.RefuseNew == nil {
+			d.RefuseNew = stale
 		}
 	}
 	posted, err := s.svc.Timeline.Post(r.Context(), d)
@@ -351,22 +355,31 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, p room.Person) err
 }
 
 // mention makes a body mention an agent of the room: "@name " before it, unless it mentions the agent already (L.19). In a
-// command the name goes where its target is looked for (D.7).
-func (s *Server) mention(ctx context.Context, r room.Room, body, agentID string) (string, error) {
+// command the name goes where its target is looked for (D.7). An agent that is not in the room, which it may have left
+// since, can be mentioned only by a message that is repeated: absent is what a new one is refused with.
+func (s *Server) mention(ctx context.Context, r room.Room, body, agentID string) (mentioned string, absent, err error) {
 	id, err := parseID("mentionAgentId", agentID)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	agents, _, err := s.svc.Directory.Members(ctx, r.ID)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	for _, m := range agents {
 		if m.Agent.ID == id {
-			return mentioning(body, m.Agent.Name), nil
+			return mentioning(body, m.Agent.Name), nil, nil
 		}
 	}
-	return "", fault.Field("mentionAgentId", "must be the id of an agent in this room")
+	absent = fault.Field("mentionAgentId", "must be the id of an agent in this room")
+	a, err := s.svc.Identity.Agent(ctx, id)
+	if fault.Is(err, fault.NotFound) {
+		err = absent
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	return mentioning(body, a.Name), absent, nil
 }
 
 func mentioning(body, name string) string {

@@ -79,7 +79,7 @@ type Timeline interface {
 type Media interface {
 	Begin(ctx context.Context, by room.Actor, roomID uuid.UUID) (*media.Upload, error)
 	Open(ctx context.Context, by room.Actor, roomID uuid.UUID, key string) (*media.File, error)
-	Attachments(ctx context.Context, by room.Actor, roomID uuid.UUID, keys []string) ([]room.Attachment, error)
+	Attachments(ctx context.Context, by room.Actor, roomID uuid.UUID, keys []string) (files []room.Attachment, stale, err error)
 }
 
 // Connections tells who is connected; *connection.Registry is one.

@@ -46,18 +46,3 @@ func TestUploadsAreRecognised(t *testing.T) {
 		}
 	}
 }
-
-func TestDispositionsAlwaysSave(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{
-		"a.txt":   `attachment; filename=a.txt`,
-		"a b.txt": `attachment; filename="a b.txt"`,
-		"a\r\nb":  `attachment; filename*=utf-8''a%0D%0Ab`,
-		"":        `attachment; filename=""`,
-		"\"; x=y": `attachment; filename="\"; x=y"`,
-	} {
-		if got := disposition(name); got != want {
-			t.Errorf("%q: %s, want %s", name, got, want)
-		}
-	}
-}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"signalbox/appliance/room/media"
 )
 
 type roomShape struct {
@@ -179,10 +181,16 @@ func TestUploads(t *testing.T) {
 		}
 	}
 	a := r.as(r.ann, "GET", path+"?mxc="+mediaID, nil)
-	if a.status != 200 || a.body != "<script>alert(1)</script>" || !strings.HasPrefix(a.header.Get("Content-Disposition"), "attachment; filename*=") ||
+	if a.status != 200 || a.body != "<script>alert(1)</script>" || a.header.Get("Content-Disposition") != `attachment; filename="p_ge.html"; filename*=UTF-8''p%C3%A4ge.html` ||
 		a.header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(a.header.Get("Content-Security-Policy"), "sandbox") {
 		t.Errorf("%d %q %v", a.status, a.body, a.header)
 	}
+	tag := a.header.Get("ETag")
+	a = r.as(r.ann, "GET", path+"?mxc="+mediaID, nil, header("Range", "bytes=8-12"), header("If-Range", tag))
+	if a.wants(206); a.body != "alert" || a.header.Get("Content-Range") != "bytes 8-12/25" {
+		t.Errorf("range: %q %v", a.body, a.header)
+	}
+	r.as(r.ann, "GET", path+"?mxc="+mediaID, nil, header("If-None-Match", tag)).wants(304)
 	r.as(r.ann, "GET", path, nil).wants(400, "mxc: ")
 	r.as(r.ann, "GET", path+"?mxc="+uuid.NewString(), nil).wants(404)
 	r.as(r.bob, "POST", path, body, kind).wants(403)
@@ -193,4 +201,51 @@ func TestUploads(t *testing.T) {
 	r.as(r.ann, "POST", path, big, kind3).wants(400, "larger than")
 	say["requestId"], say["uploadIds"] = "2", []string{uuid.NewString()}
 	r.as(r.ann, "POST", "/chats/"+id.String()+"/messages", say).wants(400, "uploadIds[0]: ")
+}
+
+func TestDownloadsAreSaved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := "/rooms/" + r.chat(r.ann, "one", r.fox).String() + "/media"
+	for name, content := range map[string]string{"a.txt": "plain", "a b.png": "\x89PNG\r\n\x1a\n", "x.pdf": "%PDF-1.7"} {
+		var got struct{ Uploads []struct{ MediaID string } }
+		body, kind := files(t, map[string]string{name: content})
+		r.as(r.ann, "POST", path, body, kind).wants(200).into(&got)
+		a := r.as(r.ann, "GET", path+"?mxc="+got.Uploads[0].MediaID, nil).wants(200)
+		if d := a.header.Get("Content-Disposition"); d != `attachment; filename="`+name+`"` || a.body != content {
+			t.Errorf("%s: %s, %q", name, d, a.body)
+		}
+	}
+}
+
+func TestRepeatingAPostWithOldFiles(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.chat(r.ann, "one", r.fox, r.owl)
+	upload := func() string {
+		var got struct{ Uploads []struct{ MediaID string } }
+		body, kind := files(t, map[string]string{"a.txt": "plain"})
+		r.as(r.ann, "POST", "/rooms/"+id.String()+"/media", body, kind).wants(200).into(&got)
+		return got.Uploads[0].MediaID
+	}
+	path := "/chats/" + id.String() + "/messages"
+	say := map[string]any{"requestId": "1", "body": "see this", "uploadIds": []string{upload()}, "mentionAgentId": r.owl.ID}
+	unused := upload()
+	first := r.as(r.ann, "POST", path, say).wants(200).body
+
+	r.clk.Advance(media.UnusedAge)
+	delete(r.cookies, r.ann.Name)
+	r.as(r.ann, "DELETE", "/rooms/"+id.String()+"/agents/"+r.owl.ID.String(), nil).wants(200)
+	if again := r.as(r.ann, "POST", path, say).wants(200).body; again != first {
+		t.Errorf("the repetition is answered\n%s, first\n%s", again, first)
+	}
+	// What was refused for a new message still is.
+	say["requestId"] = "2"
+	r.as(r.ann, "POST", path, say).wants(400, "mentionAgentId: ")
+	delete(say, "mentionAgentId")
+	r.as(r.ann, "POST", path, say).wants(400, "uploadIds[0]: ", "too long ago")
+	say["uploadIds"] = []string{unused}
+	r.as(r.ann, "POST", path, say).wants(400, "uploadIds[0]: ", "too long ago")
+	say["requestId"] = "1"
+	r.as(r.ann, "POST", path, say).wants(409, "REQUEST_REUSED")
 }

@@ -14,9 +14,17 @@ import (
 
 // ServeMedia sends a file with headers that keep a browser from running it, whole or in ranges (H.8).
 func ServeMedia(w http.ResponseWriter, r *http.Request, f *media.File) {
+	serve(w, r, f, dispositionKind(f.Record.Mimetype))
+}
+
+// SaveMedia is ServeMedia for browsers: one that follows the address saves the file, whatever it is; a page may still show
+// it as an image.
+func SaveMedia(w http.ResponseWriter, r *http.Request, f *media.File) { serve(w, r, f, "attachment") }
+
+func serve(w http.ResponseWriter, r *http.Request, f *media.File, kind string) {
 	h := w.Header()
 	h.Set("Content-Type", f.Record.Mimetype)
-	h.Set("Content-Disposition", disposition(dispositionKind(f.Record.Mimetype), f.Record.Filename))
+	h.Set("Content-Disposition", disposition(kind, f.Record.Filename))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")

@@ -227,13 +227,15 @@ func findRecord(tx ReadTx, roomNo int64, key string) (Record, error) {
 }
 
 // Attachments turns media keys that the actor uploaded to the room before into attachments of a message. A key that is not
-// its own, or that no message named in time and so may be removed any moment, is refused.
-func (m *Media) Attachments(ctx context.Context, by room.Actor, roomID uuid.UUID, keys []string) ([]room.Attachment, error) {
+// its own is refused. stale refuses the files for a new message, because no message named one of them in time, so that it
+// may be removed any moment; a repetition of a message that named them then is still served.
+func (m *Media) Attachments(ctx context.Context, by room.Actor, roomID uuid.UUID,
+	keys []string) (out []room.Attachment, stale, err error) {
 	if len(keys) > m.o.MaxFiles {
-		return nil, fault.Field("uploadIds", "at most %d files in one message, got %d", m.o.MaxFiles, len(keys))
+		return nil, nil, fault.Field("uploadIds", "at most %d files in one message, got %d", m.o.MaxFiles, len(keys))
 	}
-	out := make([]room.Attachment, 0, len(keys))
-	err := m.st.View(ctx, func(tx ReadTx) error {
+	out = make([]room.Attachment, 0, len(keys))
+	err = m.st.View(ctx, func(tx ReadTx) error {
 		no, err := memberRoom(tx, by, roomID)
 		if err != nil {
 			return err
@@ -245,12 +247,15 @@ func (m *Media) Attachments(ctx context.Context, by room.Actor, roomID uuid.UUID
 				return fault.Field(fmt.Sprintf("uploadIds[%d]", i), "no upload of yours to this room")
 			case err != nil:
 				return err
-			case tx.Now().Sub(rec.CreatedAt) > UnusedAge-fileGrace:
-				return fault.Field(fmt.Sprintf("uploadIds[%d]", i), "uploaded too long ago, upload it again")
+			case stale == nil && tx.Now().Sub(rec.CreatedAt) > UnusedAge-fileGrace:
+				stale = fault.Field(fmt.Sprintf("uploadIds[%d]", i), "uploaded too long ago, upload it again")
 			}
 			out = append(out, rec.Attachment())
 		}
 		return nil
 	})
-	return out, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return out, stale, nil
 }

@@ -427,9 +427,9 @@ func TestDiscardTakesBackOnlyItsOwn(t *testing.T) {
 func TestEarlierUploadsBecomeAttachments(t *testing.T) {
 	r := newRig(t, nil)
 	a := r.save("one", "two")
-	got, err := r.m.Attachments(t.Context(), r.member, r.room, []string{a[1].Media, a[0].Media})
-	if err != nil || len(got) != 2 || got[0] != a[1] || got[1] != a[0] {
-		t.Fatalf("%+v, %v", got, err)
+	got, stale, err := r.m.Attachments(t.Context(), r.member, r.room, []string{a[1].Media, a[0].Media})
+	if err != nil || stale != nil || len(got) != 2 || got[0] != a[1] || got[1] != a[0] {
+		t.Fatalf("%+v, %v, %v", got, stale, err)
 	}
 	for name, c := range map[string]struct {
 		who  room.Actor
@@ -441,12 +441,13 @@ func TestEarlierUploadsBecomeAttachments(t *testing.T) {
 		"one of many": {r.member, []string{a[0].Media, uuid.NewString()}},
 		"too many":    {r.member, make([]string, 4)},
 	} {
-		if _, err := r.m.Attachments(t.Context(), c.who, r.room, c.keys); !fault.Is(err, fault.Invalid) {
+		if _, _, err := r.m.Attachments(t.Context(), c.who, r.room, c.keys); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	r.clock.Advance(media.UnusedAge - time.Minute)
-	if _, err := r.m.Attachments(t.Context(), r.member, r.room, []string{a[0].Media}); !fault.Is(err, fault.Invalid) {
+	if got, stale, err := r.m.Attachments(t.Context(), r.member, r.room, []string{a[0].Media}); err != nil || len(got) != 1 ||
+		!fault.Is(stale, fault.Invalid) {
 		t.Errorf("too old: %v", err)
 	}
 }

@@ -30,6 +30,7 @@ type Draft struct {
 	Attachments []room.Attachment
 	RequestID   string // idempotency key of the actor in this room; "": none
 	OnBehalfOf  string // of a platform message: whom it speaks for
+	RefuseNew   error  // what a new message is refused with; a known request is answered all the same. nil: nothing
 }
 
 // Posted is what became of a draft.
@@ -144,7 +145,7 @@ type answered struct {
 }
 
 // enter finds the room and checks that the draft may be posted there, in the order: room, membership, repetition,
-// archived, thread. A repeated request is returned as such before the last two are looked at.
+// archived, RefuseNew, thread. A repeated request is returned as such before the last three are looked at.
 func (t *Timeline) enter(tx ReadTx, d Draft) (scene, error) {
 	s := scene{actor: d.Actor}
 	var err error
@@ -167,6 +168,9 @@ func (t *Timeline) enter(tx ReadTx, d Draft) (scene, error) {
 	}
 	if s.cast.Room.ArchivedAt != nil {
 		return s, fault.New(fault.Conflict, "room %s is archived", d.RoomID)
+	}
+	if d.RefuseNew != nil {
+		return s, d.RefuseNew
 	}
 	s.root, err = threadRoot(tx, s.spot.RoomNo, d.ThreadID)
 	return s, err
