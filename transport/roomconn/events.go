@@ -2,7 +2,9 @@ package roomconn
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"os"
 	"time"
 
 	"signalbox/appliance/clock"
@@ -11,6 +13,7 @@ import (
 	"signalbox/appliance/room/connection"
 	"signalbox/transport"
 	"signalbox/transport/roomhttp"
+	"signalbox/transport/session"
 )
 
 // keepaliveAfter is how long a stream may be silent (C.8).
@@ -65,9 +68,10 @@ func (v *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer p.close()
 	v.metrics.opened(connection.SSE)
-	defer v.metrics.closed(connection.SSE)
 	s.pump = p
-	s.run(ctx, first)
+	why := session.Panic
+	defer func() { v.metrics.closed(connection.SSE, why) }()
+	why = s.run(ctx, first)
 	return nil
 }
 
@@ -81,7 +85,7 @@ type eventStream struct {
 
 	buf    []byte
 	wrote  time.Time
-	failed bool
+	failed error // of the last write
 }
 
 // hint wakes the stream. It never blocks.
@@ -93,8 +97,8 @@ func (s *eventStream) hint() {
 }
 
 // run writes until the stream is over, the client gone, or the server going down: then the body just ends, and the
-// connection stays, detached.
-func (s *eventStream) run(ctx context.Context, first *page) {
+// connection stays, detached. It returns what the stream ended for, by the names of sessions.
+func (s *eventStream) run(ctx context.Context, first *page) session.Reason {
 	h := s.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
@@ -105,23 +109,40 @@ func (s *eventStream) run(ctx context.Context, first *page) {
 	timer := s.srv.clock.NewTimer(keepaliveAfter)
 	defer timer.Stop()
 	if !s.write(first) {
-		return
+		return s.broken(ctx)
 	}
 	for ctx.Err() == nil {
 		w, end, wait, err := s.pump.next(ctx, pageBytes)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.srv.logFailure(err, "a stream of a room agent broke off: delivery failed")
+				return session.Internal
 			}
-			return
+			break
 		}
 		some := w != nil
-		if some && !s.write(w) || end != nil {
-			return
+		if some && !s.write(w) {
+			break
+		}
+		if end != nil {
+			return reasonOf(end.Code)
 		}
 		if !some && !s.wait(ctx, timer, wait) {
-			return
+			break
 		}
+	}
+	return s.broken(ctx)
+}
+
+// broken is why a stream ended that the protocol did not end: a client that takes nothing is told from one that is gone.
+func (s *eventStream) broken(ctx context.Context) session.Reason {
+	switch {
+	case errors.Is(s.failed, os.ErrDeadlineExceeded):
+		return session.WriteFailed
+	case errors.Is(context.Cause(ctx), transport.ErrDraining):
+		return session.Draining
+	default:
+		return session.PeerGone
 	}
 }
 
@@ -164,7 +185,7 @@ func (s *eventStream) flush(b []byte) bool {
 	if err == nil {
 		err = s.rc.Flush()
 	}
-	s.failed = err != nil
+	s.failed = err
 	s.wrote = s.srv.clock.Now()
 	return err == nil
 }
@@ -174,7 +195,7 @@ func (s *eventStream) allow() { _ = s.rc.SetWriteDeadline(time.Now().Add(s.srv.o
 
 // finish gives the end of the body its time. A client that has not taken what came before gets none.
 func (s *eventStream) finish() {
-	if !s.failed {
+	if s.failed == nil {
 		s.allow()
 	}
 }

@@ -172,8 +172,8 @@ func (k *socket) ping() { _ = k.session.Send(pingFrame) }
 func (k *socket) look() { k.session.Wake() }
 
 // OnClose leaves the connection detached (C.4).
-func (k *socket) OnClose(context.Context, session.Closed) {
+func (k *socket) OnClose(_ context.Context, c session.Closed) {
 	k.srv.pings.remove(k)
 	k.pump.close()
-	k.srv.metrics.closed(connection.WebSocket)
+	k.srv.metrics.closed(connection.WebSocket, c.Reason)
 }
