@@ -122,6 +122,7 @@ func (p *pump) gap(w *page, g *feed.Gap) error {
 	} else {
 		p.stream.Skipped(g.From+1, g.ResumedAt, connection.SkipGap)
 	}
+	p.srv.metrics.Gap(g.Reset)
 	return p.control(w, frameGap, data)
 }
 
@@ -207,7 +208,11 @@ func (p *pump) deliver(ctx context.Context, w *page, maxBytes int) (drained bool
 
 // one writes an event or passes it over. What it covers is asked now, not when the page was read (E.4).
 func (p *pump) one(ctx context.Context, w *page, e *feed.Event) error {
-	if !p.stream.Covers(e.Room.No) {
+	covered, err := p.stream.CoversQueued(ctx, e.Room.No)
+	if err != nil {
+		return err
+	}
+	if !covered {
 		p.advance(e.Sequence)
 		p.stream.Skipped(e.Sequence, e.Sequence, connection.SkipNotCovered)
 		return nil
@@ -220,7 +225,6 @@ func (p *pump) one(ctx context.Context, w *page, e *feed.Event) error {
 	}
 	var m *feed.Missed
 	if notifiable {
-		var err error
 		if m, err = p.missed(ctx, e); err != nil {
 			return err
 		}
@@ -230,7 +234,7 @@ func (p *pump) one(ctx context.Context, w *page, e *feed.Event) error {
 	w.add(w.buf[from:len(w.buf):len(w.buf)])
 	p.advance(e.Sequence)
 	p.stream.Delivered(e.Sequence, e.Sequence, 1)
-	p.srv.metrics.delivered(p.info.Transport)
+	p.srv.metrics.Delivered(p.info.Transport)
 	return nil
 }
 

@@ -44,6 +44,7 @@ func (d *delivery) empty() bool { return len(d.Events) == 0 && d.Gap == nil && d
 
 // meet notes a gap for the next answer. The lock is held.
 func (c *session) meet(g *feed.Gap) {
+	c.srv.opts.Metrics.Gap(g.Reset)
 	n := &gapNotice{Rooms: g.Rooms, AllRooms: g.AllRooms,
 		Reason: "events are older than what the server keeps; read_context still has the messages"}
 	if g.Reset {
@@ -140,7 +141,11 @@ func (c *session) fill(ctx context.Context, d *delivery, cursor int64, everythin
 // frame is the event as it is handed over, nil when it is passed over: not in a covered room, or nothing to react to
 // (J.7).
 func (c *session) frame(ctx context.Context, e *feed.Event, everything bool) (json.RawMessage, error) {
-	if !c.stream.Covers(e.Room.No) {
+	covered, err := c.stream.CoversQueued(ctx, e.Room.No)
+	if err != nil {
+		return nil, err
+	}
+	if !covered {
 		c.stream.Skipped(e.Sequence, e.Sequence, connection.SkipNotCovered)
 		return nil, nil
 	}
@@ -150,12 +155,12 @@ func (c *session) frame(ctx context.Context, e *feed.Event, everything bool) (js
 	}
 	var m *feed.Missed
 	if e.Notifiable() {
-		var err error
 		if m, err = c.missed(ctx, e); err != nil {
 			return nil, err
 		}
 	}
 	c.stream.Delivered(e.Sequence, e.Sequence, 1)
+	c.srv.opts.Metrics.Delivered(Transport)
 	return e.AppendFrame(make([]byte, 0, e.Size()+96), m), nil
 }
 

@@ -150,6 +150,30 @@ func (a *agent) load(ctx context.Context) error {
 	return err
 }
 
+// recheck asks the database whether the agent is in a room after all, and returns the view of then. A hook that ran during
+// the read knows better.
+func (a *agent) recheck(ctx context.Context, roomNo int64) (*view, error) {
+	a.mu.Lock()
+	defer func() {
+		a.forget()
+		a.unlock()
+	}()
+	refs, err := a.ask(ctx)
+	_, told := a.changes[roomNo]
+	if a.loads == 0 {
+		a.changes = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(refs, func(r room.Ref) bool { return r.No == roomNo })
+	if i >= 0 && !told && a.members != nil {
+		a.join(refs[i])
+		a.membersChanged()
+	}
+	return a.look(), nil
+}
+
 // ask gives the claim lock back while the database is asked.
 func (a *agent) ask(ctx context.Context) ([]room.Ref, error) {
 	a.loads++

@@ -264,7 +264,8 @@ func TestListing(t *testing.T) {
 	if !reflect.DeepEqual(ids, []string{"c1", "c2", "c3", "c4", "d1"}) {
 		t.Fatalf("got %v", ids)
 	}
-	if n := g.Counts(); n.Detached != 1 || n.Attached[WebSocket] != 4 || n.Attached[SSE] != 0 {
+	if n := g.Counts(); len(n.Detached) != 1 || n.Detached[WebSocket] != 1 || n.Attached[WebSocket] != 4 || n.Attached[SSE] != 0 ||
+		n.Agents != 2 {
 		t.Fatalf("got %+v", n)
 	}
 	covering, holder := g.Covers(1, 1)
@@ -281,7 +282,7 @@ func TestListing(t *testing.T) {
 		t.Fatalf("got %+v", p)
 	}
 	g.pass(6 * time.Second)
-	if g.All() != nil || !reflect.DeepEqual(g.Counts(), Counts{Attached: map[Transport]int{}}) {
+	if g.All() != nil || !reflect.DeepEqual(g.Counts(), Counts{Attached: map[Transport]int{}, Detached: map[Transport]int{}}) {
 		t.Fatal("lapsed connections are listed")
 	}
 }

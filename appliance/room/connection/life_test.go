@@ -522,3 +522,49 @@ func TestALostStateDoesNotEndTheClient(t *testing.T) {
 	other.Detach()
 	refused("after a takeover that expected nothing", second.Generation())
 }
+
+// An event can be read before the hooks of its commit have run: then the database knows better who is where. A hook that
+// runs meanwhile knows better still.
+func TestCoversQueued(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	g := newRig(t)
+	all, single := g.attach(1, "all", ScopeAll), g.attach(1, "single", ScopeSingle, 2)
+	covers := func(s *Stream, roomNo int64) bool {
+		t.Helper()
+		in, err := s.CoversQueued(ctx, roomNo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in
+	}
+	asked := g.table.asked
+	if !covers(all, 1) || covers(all, 2) || !covers(single, 2) || covers(single, 1) || g.table.asked != asked {
+		t.Error("rooms that are known are not asked about")
+	}
+	if covers(all, 6) || g.table.asked != asked+1 {
+		t.Error("a room the agent is not in")
+	}
+	g.table.set(1, 1, 2, 3, 4, 5, 6) // committed, and not told yet
+	if all.Covers(6) || !covers(all, 6) || !all.Covers(6) || covers(single, 6) {
+		t.Error("a room the agent has just joined")
+	}
+	g.Joined(1, ref(6))
+	g.Left(1, 6)
+	if g.table.hook = func(int64) { g.Left(1, 6) }; covers(all, 6) {
+		t.Error("the agent left during the read")
+	}
+	g.table.hook = nil
+	g.table.err = errors.New("the disk is on fire")
+	if _, err := all.CoversQueued(ctx, 6); err == nil {
+		t.Error("a failed read")
+	}
+	if g.table.err = nil; !covers(all, 6) {
+		t.Error("what failed leaves nothing behind")
+	}
+	g.CloseConnection(1, "all", "")
+	g.CloseConnection(1, "single", "")
+	if asked = g.table.asked; covers(all, 1) || g.table.asked != asked {
+		t.Error("an ended stream covers nothing")
+	}
+}

@@ -84,10 +84,11 @@ func (r *Registry) Get(id string) (Info, bool) {
 	return a.conns[id].info(), true
 }
 
-// Counts are the live connections of all agents.
+// Counts are the live connections of all agents, by what they are, or were last, read over.
 type Counts struct {
 	Attached map[Transport]int
-	Detached int
+	Detached map[Transport]int
+	Agents   int // that have one
 }
 
 // Counts counts without closing anything; what has lapsed does not count.
@@ -99,19 +100,22 @@ func (r *Registry) Counts() Counts {
 		conns = append(conns, c)
 	}
 	r.mu.RUnlock()
-	n := Counts{Attached: map[Transport]int{}}
+	n := Counts{Attached: map[Transport]int{}, Detached: map[Transport]int{}}
+	agents := map[*agent]struct{}{}
 	for _, c := range conns {
 		if !c.live(now) {
 			continue
 		}
+		agents[c.agent] = struct{}{}
 		c.agent.mu.Lock()
 		if c.attached {
 			n.Attached[c.stream.transport]++
 		} else {
-			n.Detached++
+			n.Detached[c.stream.transport]++
 		}
 		c.agent.unlock()
 	}
+	n.Agents = len(agents)
 	return n
 }
 

@@ -1,6 +1,7 @@
 package connection
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -185,6 +186,23 @@ func anyKey[V any](m map[int64]V, f func(int64) bool) bool {
 // allocates, except once after claims or memberships changed. An ended stream covers nothing.
 func (s *Stream) Covers(roomNo int64) bool {
 	return s.end.Load() == nil && s.conn.agent.current().covers(s.conn, s.scope, roomNo)
+}
+
+// CoversQueued is Covers for an event that was read from the database. That can be ahead of the hooks: what a commit
+// changed is told only after it. So the database is asked about a room that the agent is not known to be in, and only then.
+func (s *Stream) CoversQueued(ctx context.Context, roomNo int64) (bool, error) {
+	if s.end.Load() != nil {
+		return false, nil
+	}
+	a := s.conn.agent
+	v := a.current()
+	if _, in := (*v.members)[roomNo]; !in {
+		var err error
+		if v, err = a.recheck(ctx, roomNo); err != nil {
+			return false, err
+		}
+	}
+	return v.covers(s.conn, s.scope, roomNo), nil
 }
 
 // Pong is the beat of this stream's own generation (C.5, C.6). A *room.Refused says with which code the stream ends;
