@@ -22,18 +22,18 @@ import (
 // refusing is an appliance with agents, rooms and connections that no refusal may change.
 type refusing struct {
 	*appliancetest.Server
-	t                                     *testing.T
-	bot, other                            *roomclient.Config
-	key                                   secret.Text // registers agents of the operator
-	plaza, yard, closed, archived         string      // bot is not in closed
-	mine, sibling, idle, theirs           string      // connections; theirs is other's
-	generation                            int64       // of mine
-	before                                appliancetest.State
-	connections                           string
-	strangersKey                          secret.Text // registers agents of somebody else
-	message                               string      // in plaza
-	streams                               []*roomclient.Stream
-	unknown                               string
+	t                             *testing.T
+	bot, other                    *roomclient.Config
+	key                           secret.Text // registers agents of the operator
+	plaza, yard, closed, archived string      // bot is not in closed
+	mine, sibling, idle, theirs   string      // connections; theirs is other's
+	generation                    int64       // of mine
+	before                        appliancetest.State
+	connections                   string
+	strangersKey                  secret.Text // registers agents of somebody else
+	message                       string      // in plaza
+	streams                       []*roomclient.Stream
+	unknown                       string
 }
 
 func newRefusing(t *testing.T) *refusing {
