@@ -260,6 +260,66 @@ func (tx *Tx) feedPlace(dst []feed.Placed, query string, args ...any) ([]feed.Pl
 	return dst, rows.Err()
 }
 
+// FeedMembers implements feed.ReadTx.
+func (r *reader) FeedMembers(roomNo int64) ([]feed.Member, error) {
+	rows, err := r.Query(`SELECT room_agent_no, listening FROM room_members WHERE room_no = ? ORDER BY room_agent_no`, roomNo)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var (
+		out []feed.Member
+		m   feed.Member
+	)
+	into := []any{&m.AgentNo, &m.Listening}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, rows.Err()
+}
+
+// FeedItemIs implements feed.ReadTx.
+func (r *reader) FeedItemIs(itemNo int64, id uuid.UUID) (bool, error) {
+	n, err := r.feedNumber(`SELECT 1 FROM room_items WHERE item_no = ? AND id = ?`, itemNo, id)
+	return n == 1, err
+}
+
+// feedChunks are how many rows one statement inserts, largest first.
+var feedChunks = []struct {
+	rows  int
+	query string
+}{{64, feedInsertRows(64)}, {8, feedInsertRows(8)}, {1, feedInsertRows(1)}}
+
+// feedInsertRows inserts n rows of one item: after what they have in common come agent, number and flag of each. The
+// parameters have no numbers: to the driver those are names, which it would look up one by one. OR FAIL spares SQLite the
+// copy of each page that it would keep to undo half a statement: an error here ends the whole transaction anyway.
+func feedInsertRows(n int) string {
+	return `INSERT OR FAIL INTO room_events (item_no, room_no, kind, queued_at, room_agent_no, sequence, flag, command)
+		SELECT ?, ?, ?, ?, column1, column2, column3, NULL FROM (VALUES (?,?,?)` + strings.Repeat(`,(?,?,?)`, n-1) + `)`
+}
+
+// FeedInsertPlaced implements feed.Tx.
+func (tx *Tx) FeedInsertPlaced(r feed.Row, placed []feed.Placed) error {
+	args := make([]any, 0, 4+3*min(len(placed), feedChunks[0].rows))
+	for _, chunk := range feedChunks {
+		for len(placed) >= chunk.rows {
+			args = append(args[:0], r.ItemNo, r.RoomNo, int64(r.Kind), tx.now.UnixMicro())
+			for _, p := range placed[:chunk.rows] {
+				args = append(args, p.AgentNo, p.Sequence, p.Flag)
+			}
+			if _, err := tx.Exec(chunk.query, args...); err != nil {
+				return err
+			}
+			tx.rows += chunk.rows - 1
+			placed = placed[chunk.rows:]
+		}
+	}
+	return nil
+}
+
 // jsonNumbers is the list as JSON text.
 func jsonNumbers(list []int64) string {
 	var b strings.Builder

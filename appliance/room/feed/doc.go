@@ -36,8 +36,26 @@ type Options struct {
 	Clock      clock.Clock   // nil: the system's
 	CacheBytes int64
 	// Upkeep takes the transactions of Sweep and Recover; nil: those of the feed itself.
-	Upkeep room.Store[Tx, ReadTx]
+	Upkeep   room.Store[Tx, ReadTx]
+	Observer Observer // nil: nobody
 }
+
+// Observer is told what was committed. It is called on the writer's goroutine and must be brief.
+type Observer interface {
+	// Queued tells of the events of one item, one for each receiver.
+	Queued(kind room.EventKind, receivers int)
+	// Dropped tells how many events of an agent retention took.
+	Dropped(events int64)
+}
+
+// nobody observes nothing.
+type nobody struct{}
+
+// Queued does nothing.
+func (nobody) Queued(room.EventKind, int) {}
+
+// Dropped does nothing.
+func (nobody) Dropped(int64) {}
 
 // Feed queues events and serves readers. Safe for concurrent use.
 type Feed struct {
@@ -47,8 +65,10 @@ type Feed struct {
 	age           time.Duration
 	start         time.Time
 	tails         tails
+	heads         heads
 	bodies        *cache
 	due           dueTime
+	observer      Observer
 }
 
 // New makes the feed of a database.
@@ -71,8 +91,11 @@ func New(st room.Store[Tx, ReadTx], o Options) *Feed {
 	if o.Upkeep == nil {
 		o.Upkeep = st
 	}
+	if o.Observer == nil {
+		o.Observer = nobody{}
+	}
 	f := &Feed{store: st, upkeep: o.Upkeep, clock: o.Clock, retained: int64(o.Retained), age: o.Age, start: o.Start,
-		bodies: newCache(o.CacheBytes)}
+		bodies: newCache(o.CacheBytes), observer: o.Observer}
 	f.tails.init(min(maxTail, o.Retained))
 	return f
 }

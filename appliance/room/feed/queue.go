@@ -33,10 +33,18 @@ func (f *Feed) Queue(tx Tx, cast *room.Cast, it room.Item, a Audience) error {
 	if err != nil {
 		return err
 	}
-	placed, err := f.place(tx, it, a)
-	if err != nil || len(placed) == 0 {
+	if err := f.heads.check(tx); err != nil {
 		return err
 	}
+	placed, err := f.place(tx, it, a)
+	if err != nil {
+		f.heads.forget()
+		return err
+	}
+	if len(placed) == 0 {
+		return nil
+	}
+	f.heads.note(&it, placed)
 	for _, p := range placed {
 		if err := f.trim(tx, p); err != nil {
 			return err
@@ -77,6 +85,9 @@ func (f *Feed) place(tx Tx, it room.Item, a Audience) (placed []Placed, err erro
 		}
 		return placed, nil
 	}
+	if placed, known, err := f.placeKnown(tx, r, a); known || err != nil {
+		return placed, err
+	}
 	if !flags.All && !flags.Listening {
 		for agentNo, flagged := range a.Flagged {
 			if flagged {
@@ -85,6 +96,33 @@ func (f *Feed) place(tx Tx, it room.Item, a Audience) (placed []Placed, err erro
 		}
 	}
 	return tx.FeedInsert(make([]Placed, 0, 16), r, flags)
+}
+
+// placeKnown writes the rows of all members with the numbers that are known here; false when one is not.
+func (f *Feed) placeKnown(tx Tx, r Row, a Audience) (placed []Placed, known bool, err error) {
+	if len(f.heads.last) == 0 {
+		return nil, false, nil
+	}
+	members, err := tx.FeedMembers(r.RoomNo)
+	if err != nil {
+		return nil, false, err
+	}
+	placed = make([]Placed, 0, len(members))
+	for _, m := range members {
+		if m.AgentNo == r.Except {
+			continue
+		}
+		last, known := f.heads.last[m.AgentNo]
+		if !known {
+			return nil, false, nil
+		}
+		flag := a.FlagAll || a.Flagged[m.AgentNo]
+		if a.Kind == room.EventJoin {
+			flag = m.Listening
+		}
+		placed = append(placed, Placed{AgentNo: m.AgentNo, Sequence: last + 1, Flag: flag})
+	}
+	return placed, true, tx.FeedInsertPlaced(r, placed)
 }
 
 func sortedKeys(m map[int64]room.Command) []int64 {
@@ -107,6 +145,7 @@ type delivery struct {
 
 // run is called after COMMIT, on the writer's goroutine.
 func (d *delivery) run() {
+	d.feed.observer.Queued(d.event.Kind, len(d.placed))
 	d.feed.bodies.put(d.body)
 	for _, p := range d.placed {
 		t := d.feed.tails.get(p.AgentNo)

@@ -23,6 +23,7 @@ const (
 // start, whatever that one says about the database.
 func (f *Feed) Recover(ctx context.Context, restored bool) error {
 	running := false
+	defer f.heads.forget()
 	err := f.upkeep.Update(ctx, "rooms.recover_begin", func(tx Tx) error {
 		var err error
 		if _, running, err = tx.FeedRecovery(); err != nil || running || !restored {

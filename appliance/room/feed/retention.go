@@ -97,6 +97,7 @@ func (f *Feed) drop(tx Tx, agentNo int64, st State, through int64) (n int64, err
 		return 0, err
 	}
 	tx.AfterCommit(func() {
+		f.observer.Dropped(n)
 		if t := f.tails.get(agentNo); t != nil {
 			t.passTo(through)
 		}

@@ -47,6 +47,12 @@ type Placed struct {
 	Flag              bool
 }
 
+// Member is one agent of a room.
+type Member struct {
+	AgentNo   int64
+	Listening bool
+}
+
 // Row is what the events of one item have in common.
 type Row struct {
 	RoomNo, ItemNo int64
@@ -97,6 +103,10 @@ type ReadTx interface {
 	FeedWhere(roomNo int64) (Where, error)
 	// FeedOldest lists agents above the number with the time of their oldest event, zero for those without.
 	FeedOldest(after int64, limit int) ([]OldestOf, error)
+	// FeedMembers lists the members of a room by number.
+	FeedMembers(roomNo int64) ([]Member, error)
+	// FeedItemIs tells whether the item is stored under this id.
+	FeedItemIs(itemNo int64, id uuid.UUID) (bool, error)
 	// FeedRoomAgents lists the members of a room.
 	FeedRoomAgents(roomNo int64) ([]int64, error)
 	// FeedAgents lists agents above the number.
@@ -117,6 +127,8 @@ type Tx interface {
 	ReadTx
 	// FeedInsert queues one event for every member of the room and appends what was placed.
 	FeedInsert(dst []Placed, r Row, flags Flags) ([]Placed, error)
+	// FeedInsertPlaced queues one event for each of these, whose numbers are the next of their agents.
+	FeedInsertPlaced(r Row, placed []Placed) error
 	// FeedInsertOne queues one event for one agent, if it is a member of the room.
 	FeedInsertOne(dst []Placed, r Row, agentNo int64, flags Flags, c *room.Command) ([]Placed, error)
 	// FeedMark raises the marks of the rooms whose events up to the number are about to be dropped.
