@@ -159,6 +159,7 @@ func (c *confirmation) ask(o *options, question string) error {
 	if c.yes {
 		return nil
 	}
+	question = oneLine(question)
 	if !o.stdio.InIsTerminal || o.stdio.In == nil {
 		return usagef("%s Say so with --yes.", question)
 	}

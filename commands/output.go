@@ -81,7 +81,7 @@ func marshal(v any) ([]byte, error) {
 
 // say writes a line of talk to stderr.
 func (p *printer) say(format string, args ...any) {
-	fmt.Fprintf(p.stdio.Err, format+"\n", args...)
+	fmt.Fprintln(p.stdio.Err, printable(fmt.Sprintf(format, args...)))
 }
 
 // table writes aligned columns. Rows hold one cell a column.

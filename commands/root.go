@@ -214,7 +214,7 @@ func (o *options) report(cmd *cobra.Command, err error) {
 	if o.json && !o.out.wrote {
 		_ = o.out.object("error", errorDocument(err))
 	}
-	msg := err.Error()
+	msg := printable(err.Error()) // a server may have worded it, from what peers call themselves
 	if msg == "" {
 		return
 	}

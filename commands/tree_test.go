@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -264,6 +265,23 @@ func TestTerminalControlNeverReachesATable(t *testing.T) {
 	}
 	if got := printable("one\x07\r\ntwo"); got != "one?\ntwo" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// What servers and peers word reaches stderr as text, too: errors, notices and questions.
+func TestTerminalControlNeverReachesStderr(t *testing.T) {
+	t.Parallel()
+	const evil = "\x1b]0;title\a\u009b31m"
+	var said strings.Builder
+	o := newOptions(Stdio{In: strings.NewReader("y\n"), Out: io.Discard, Err: &said, InIsTerminal: true}, Assets{})
+	o.report(nil, errors.New("one\n"+evil))
+	o.out.say("notice %s", evil)
+	if err := (&confirmation{}).ask(o, "End "+evil+"?"); err != nil {
+		t.Error(err)
+	}
+	want := "signalbox: one\n?]0;title??31m\nnotice ?]0;title??31m\nEnd ?]0;title??31m? [y/N] "
+	if said.String() != want {
+		t.Errorf("%q, want %q", said.String(), want)
 	}
 }
 
