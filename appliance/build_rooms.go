@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/rs/zerolog"
 
 	"signalbox/appliance/fault"
 	"signalbox/appliance/room"
@@ -37,6 +36,7 @@ type rooms struct {
 	identity    *identity.Identity
 	directory   *directory.Directory
 	media       *media.Media
+	metrics     *roomMetrics
 
 	streams *roomconn.Server
 	agents  *roomapi.Server
@@ -48,8 +48,12 @@ type rooms struct {
 // database that was put back gets new numbers first (rooms protocol N.5).
 func (a *Appliance) buildRooms(ctx context.Context) (err error) {
 	r, c := &a.rooms, a.cfg.Room
+	if r.metrics, err = newRoomMetrics(a.registry, a); err != nil {
+		return err
+	}
 	r.feed = feed.New(store.Bind[feed.Tx, feed.ReadTx](a.db), feed.Options{Retained: c.RetainedEvents,
-		Age: c.RetainedAge.Std(), Start: a.start, Clock: a.clock, Upkeep: store.BindUpkeep[feed.Tx, feed.ReadTx](a.db)})
+		Age: c.RetainedAge.Std(), Start: a.start, Clock: a.clock, Upkeep: store.BindUpkeep[feed.Tx, feed.ReadTx](a.db),
+		Observer: r.metrics})
 	if err := a.recoverRooms(ctx, r.feed); err != nil {
 		return err
 	}
@@ -58,10 +62,9 @@ func (a *Appliance) buildRooms(ctx context.Context) (err error) {
 		identity.Options{Clock: a.clock, OnDelete: a.forgetRoomAgent, Trouble: a.metrics.trouble,
 			Closed: func(agentNo int64, why string) { r.connections.AgentClosed(agentNo, why) }})
 	r.connections = connection.New(r.identity, connection.Options{Clock: a.clock, Version: a.opts.Version,
-		Observer:   &roomObserver{log: a.log.With().Str("part", "rooms").Logger()},
-		RoomExists: a.roomExists})
+		Observer: r.metrics, RoomExists: a.roomExists})
 	r.timeline = timeline.New(store.Bind[timeline.Tx, timeline.ReadTx](a.db), r.feed, r.connections, a.hub,
-		timeline.Options{MaxBody: int(c.MessageSize.Bytes())})
+		timeline.Options{MaxBody: int(c.MessageSize.Bytes()), Appended: r.metrics.appended})
 	r.directory = directory.New(directory.Parts{Store: store.Bind[directory.Tx, directory.ReadTx](a.db),
 		Upkeep: store.BindUpkeep[directory.Tx, directory.ReadTx](a.db), Audit: a.auditLog, Log: r.timeline, Queue: r.feed,
 		Changes: r.connections, Hub: a.hub})
@@ -96,15 +99,17 @@ func (a *Appliance) roomExists(ctx context.Context, id uuid.UUID) (bool, error) 
 func (a *Appliance) buildRoomTransport(context.Context) error {
 	r := &a.rooms
 	log := a.log.With().Str("part", "rooms").Logger()
+	delivered := roomconn.NewMetrics(a.registry)
 	r.streams = roomconn.New(a.sessions, roomconn.Services{Agents: r.identity, Registry: r.connections, Feed: r.feed,
-		Clock: a.clock, Log: log, Metrics: roomconn.NewMetrics(a.registry)},
+		Clock: a.clock, Log: log, Metrics: delivered},
 		roomconn.Options{Version: a.opts.Version, RemoveSSE: !a.cfg.Room.SSE})
 	table := operation.New(operation.Services{Directory: r.directory, Identity: r.identity, Timeline: r.timeline, Feed: r.feed,
 		Connections: r.connections})
 	r.agents = roomapi.New(roomapi.Services{Identity: r.identity, Operations: table, Timeline: r.timeline,
 		Media: r.media, Connections: r.connections}, roomapi.Options{Version: a.opts.Version, Log: log})
 	r.mcp = roommcp.New(roommcp.Services{Identity: r.identity, Operations: table, Connections: r.connections,
-		Feed: r.feed}, roommcp.Options{Version: a.opts.Version, MaxBody: a.roomBodyLimit(), Clock: a.clock, Log: log})
+		Feed: r.feed}, roommcp.Options{Version: a.opts.Version, MaxBody: a.roomBodyLimit(), Clock: a.clock, Log: log,
+		Metrics: delivered})
 	r.people = gateway.New(gateway.Services{Identity: r.identity, Directory: r.directory, Timeline: r.timeline, Media: r.media,
 		Connections: r.connections, Hub: a.hub}, gateway.Options{Version: a.opts.Version,
 		BehindProxy: a.cfg.Server.BehindProxy, Clock: a.clock, Log: log})
@@ -181,24 +186,12 @@ func (a *Appliance) roomWorkers() []worker {
 // eventSweepEvery is how often aged events are removed. Readers do not wait for it: they pass over them already.
 const eventSweepEvery = 30 * time.Second
 
-// roomObserver writes what happens to connections into the log.
-type roomObserver struct{ log zerolog.Logger }
-
-// Attached follows an attach.
-func (o *roomObserver) Attached(i connection.Info, again bool) {
-	o.log.Info().Str("agent", i.AgentName).Str("connection", i.ConnectionID).Int64("generation", i.Generation).
-		Str("transport", string(i.Transport)).Bool("again", again).Msg("room connection attached")
-}
-
-// Ended follows the end of a connection or of a displaced stream.
-func (o *roomObserver) Ended(i connection.Info, e connection.End) {
-	o.log.Info().Str("agent", i.AgentName).Str("connection", i.ConnectionID).Int64("generation", i.Generation).
-		Str("code", e.Code).Str("reason", e.Reason).Msg("room connection ended")
-}
-
-// Stalled follows a stall of the server.
-func (o *roomObserver) Stalled(d time.Duration) {
-	o.log.Warn().Dur("stall_ms", d).Msg("the server stood still; room connections are given that time")
+// mcpSessions counts the open MCP sessions.
+func (r *rooms) mcpSessions() int {
+	if r.mcp == nil {
+		return 0
+	}
+	return r.mcp.Sessions()
 }
 
 // close ends what the transports of the plane have running.

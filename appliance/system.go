@@ -28,7 +28,7 @@ func (a *Appliance) newAPI(bulk int) *api.API {
 // system tells how the process is.
 type system struct{ a *Appliance }
 
-// Status looks at files and tables in memory; it fails only when the database file cannot be found.
+// Status looks at files, tables in memory and counts of rows; it fails only when the database cannot be read.
 func (s system) Status(ctx context.Context) (api.Status, error) {
 	a := s.a
 	st := api.Status{Version: a.opts.Version, StartedAt: a.start, StorePath: a.db.Path(),
@@ -40,6 +40,10 @@ func (s system) Status(ctx context.Context) (api.Status, error) {
 	if st.WALBytes, err = fileSize(a.db.Path() + "-wal"); err != nil {
 		return api.Status{}, fault.Wrap(fault.Internal, err, "the write-ahead log cannot be read")
 	}
+	if st.RoomAgents, st.Rooms, err = a.roomCounts(ctx); err != nil {
+		return api.Status{}, err
+	}
+	st.MediaBytes = a.rooms.media.Used()
 	st.SchemaVersion = a.db.SchemaVersion()
 	if reason := a.readiness.Reason(ctx); reason != "" {
 		st.Degraded = append(st.Degraded, reason)

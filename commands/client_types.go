@@ -282,8 +282,14 @@ type statusRow struct {
 		Dispatched int64 `json:"dispatched"`
 	} `json:"commands"`
 	Rooms *struct {
-		Attached map[string]int `json:"attached"`
-		Detached int            `json:"detached"`
+		Agents struct {
+			Connected int   `json:"connected"`
+			Total     int64 `json:"total"`
+		} `json:"agents"`
+		Rooms      int64          `json:"rooms"`
+		Attached   map[string]int `json:"attached"`
+		Detached   int            `json:"detached"`
+		MediaBytes int64          `json:"media_bytes"`
 	} `json:"rooms"`
 	Degraded []string `json:"degraded"`
 }

@@ -49,22 +49,27 @@ func (o *options) showStatus(s statusRow) error {
 		[2]string{"sessions", fmt.Sprintf("%d WebSocket, %d long-poll", s.Sessions.WS, s.Sessions.LongPoll)},
 		[2]string{"agents", fmt.Sprintf("%d of %d online", s.Agents.Online, s.Agents.Total)},
 		[2]string{"commands", fmt.Sprintf("%d pending, %d dispatched", s.Commands.Pending, s.Commands.Dispatched)},
-		[2]string{"rooms", roomLines(s)})
+		[2]string{"rooms", roomFigures(s)}, [2]string{"room agents", roomLines(s)})
 }
 
-// roomLines are the connections of room agents; "" of a server that does not tell them.
+// roomFigures are the rooms and what their files take; "" of a server that does not tell it.
+func roomFigures(s statusRow) string {
+	if s.Rooms == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d, files of %s", s.Rooms.Rooms, bytesText(s.Rooms.MediaBytes))
+}
+
+// roomLines are the room agents and their connections; "" of a server that does not tell them.
 func roomLines(s statusRow) string {
 	if s.Rooms == nil {
 		return ""
 	}
-	parts := []string{}
+	parts := []string{fmt.Sprintf("%d of %d connected", s.Rooms.Agents.Connected, s.Rooms.Agents.Total)}
 	for _, over := range slices.Sorted(maps.Keys(s.Rooms.Attached)) {
 		if n := s.Rooms.Attached[over]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d over %s", n, oneLine(over)))
 		}
-	}
-	if len(parts) == 0 {
-		parts = append(parts, "no agent attached")
 	}
 	return strings.Join(append(parts, fmt.Sprintf("%d detached", s.Rooms.Detached)), ", ")
 }

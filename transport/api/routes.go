@@ -73,7 +73,7 @@ func systemRoutes() []route {
 			doc: doc{group: groupSystem, answer: "200 `{principal, kind: local|api_key, name, role, scopes, project_id}`"}},
 		{method: "GET", path: "/status", where: everywhere, resource: "home", role: agent.Viewer, handle: (*API).status,
 			doc: doc{group: groupSystem, answer: "200 `{version, started_at, epoch, store: {path, size_bytes, wal_bytes, " +
-				"schema_version}, sessions: {ws, longpoll}, agents: {online, total}, commands: {pending, dispatched}, rooms: {attached: {transport: number}, detached}, degraded: [reasons]}`"}},
+				"schema_version}, sessions: {ws, longpoll}, agents: {online, total}, commands: {pending, dispatched}, rooms: {agents: {connected, total}, rooms, attached: {transport: number}, detached, media_bytes}, degraded: [reasons]}`"}},
 		{method: "GET", path: "/projects/{slug}/resolve", where: inProject, role: agent.Viewer, handle: (*API).resolve,
 			doc: doc{group: groupSystem, query: "`kind` agent, command or apikey; `prefix`: at least 4 hex digits of the id, " +
 				"hyphens ignored, or an agent's whole name. Needs the right to read that kind",

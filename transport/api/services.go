@@ -130,6 +130,9 @@ type Status struct {
 	SchemaVersion int
 	WebSockets    int      // live sessions
 	LongPolls     int      // live sessions
+	RoomAgents    int64    // registered
+	Rooms         int64    // archived ones too
+	MediaBytes    int64    // files of messages
 	Degraded      []string // reasons; empty is healthy
 }
 

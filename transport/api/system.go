@@ -31,7 +31,7 @@ type statusPublic struct {
 	Sessions  sessionsPublic `json:"sessions"`
 	Agents    agentsPublic   `json:"agents"`
 	Commands  openPublic     `json:"commands"`
-	Rooms     linesPublic    `json:"rooms"`
+	Rooms     roomsPublic    `json:"rooms"`
 	Degraded  []string       `json:"degraded"`
 }
 
@@ -47,10 +47,18 @@ type sessionsPublic struct {
 	LongPoll int `json:"longpoll"`
 }
 
-// linesPublic are the live connections of room agents.
-type linesPublic struct {
-	Attached map[connection.Transport]int `json:"attached"` // by what they are read over
-	Detached int                          `json:"detached"`
+// roomsPublic is the rooms plane: attached and detached are the live connections of room agents.
+type roomsPublic struct {
+	Agents     connectedPublic              `json:"agents"`
+	Rooms      int64                        `json:"rooms"`
+	Attached   map[connection.Transport]int `json:"attached"` // by what they are read over
+	Detached   int                          `json:"detached"`
+	MediaBytes int64                        `json:"media_bytes"`
+}
+
+type connectedPublic struct {
+	Connected int   `json:"connected"`
+	Total     int64 `json:"total"`
 }
 
 type agentsPublic struct {
@@ -76,14 +84,23 @@ func (a *API) status(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	lines := a.Rooms.Connections.Counts()
-	if lines.Attached == nil {
-		lines.Attached = map[connection.Transport]int{}
-	}
 	return reply(w, c, http.StatusOK, statusPublic{Version: s.Version, StartedAt: stamp(s.StartedAt), Epoch: a.opts.Epoch,
 		Store:    storePublic{s.StorePath, s.StoreBytes, s.WALBytes, s.SchemaVersion},
 		Sessions: sessionsPublic{s.WebSockets, s.LongPolls}, Agents: agentsPublic{agents.Online, agents.Total},
-		Commands: openPublic{open.Pending, open.Dispatched}, Rooms: linesPublic(lines), Degraded: texts(s.Degraded)})
+		Commands: openPublic{open.Pending, open.Dispatched}, Rooms: a.roomsOf(s), Degraded: texts(s.Degraded)})
+}
+
+func (a *API) roomsOf(s Status) roomsPublic {
+	lines := a.Rooms.Connections.Counts()
+	out := roomsPublic{Agents: connectedPublic{lines.Agents, s.RoomAgents}, Rooms: s.Rooms, Attached: lines.Attached,
+		MediaBytes: s.MediaBytes}
+	if out.Attached == nil {
+		out.Attached = map[connection.Transport]int{}
+	}
+	for _, n := range lines.Detached {
+		out.Detached += n
+	}
+	return out
 }
 
 // maxPrefix is the longest text that is resolved: an agent's name.

@@ -99,6 +99,7 @@ func (v *Server) poll(ctx context.Context, a room.Agent, reader *feed.Reader, wa
 		}
 		frame, err := socketFrames{}.control(frameGap, data)
 		frames = append(frames, frame)
+		v.metrics.Gap(g.Reset)
 		return err
 	}
 	for i := range o.Gaps {

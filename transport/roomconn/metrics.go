@@ -15,6 +15,7 @@ type Metrics struct {
 	streams            *prometheus.GaugeVec
 	events             *prometheus.CounterVec
 	refusals           *prometheus.CounterVec
+	gaps               *prometheus.CounterVec
 	closes             *prometheus.CounterVec
 	wsEvents, ssEvents prometheus.Counter
 }
@@ -42,8 +43,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m.wsEvents = m.events.WithLabelValues(string(connection.WebSocket))
 	m.ssEvents = m.events.WithLabelValues(string(connection.SSE))
+	m.gaps = newGaps()
 	if reg != nil {
-		reg.MustRegister(m.streams, m.events, m.refusals, m.closes)
+		reg.MustRegister(m.gaps, m.streams, m.events, m.refusals, m.closes)
 	}
 	return m
 }
@@ -59,12 +61,35 @@ func (m *Metrics) closed(t connection.Transport, why session.Reason) {
 	m.closes.WithLabelValues(string(t), why.String()).Inc()
 }
 
-func (m *Metrics) delivered(t connection.Transport) {
-	if t == connection.SSE {
+// Delivered counts one event that was handed over.
+func (m *Metrics) Delivered(t connection.Transport) {
+	switch t {
+	case connection.WebSocket:
+		m.wsEvents.Inc()
+	case connection.SSE:
 		m.ssEvents.Inc()
-		return
+	default:
+		m.events.WithLabelValues(string(t)).Inc()
 	}
-	m.wsEvents.Inc()
+}
+
+// newGaps is signalbox_room_gaps_total.
+func newGaps() *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "signalbox_room_gaps_total",
+		Help: "Gaps that room agents were told of."}, []string{"reason"})
+	v.WithLabelValues(gapReason(false))
+	v.WithLabelValues(gapReason(true))
+	return v
+}
+
+// Gap counts a gap that an agent was told of: of a numbering that was reset, or of retention.
+func (m *Metrics) Gap(reset bool) { m.gaps.WithLabelValues(gapReason(reset)).Inc() }
+
+func gapReason(reset bool) string {
+	if reset {
+		return "reset"
+	}
+	return "retention"
 }
 
 func (m *Metrics) refused(t connection.Transport, status int) {

@@ -45,6 +45,21 @@ type Operations interface {
 	Call(ctx context.Context, c operation.Call) (any, error)
 }
 
+// Metrics counts what sessions are handed; *roomconn.Metrics is one.
+type Metrics interface {
+	Delivered(t connection.Transport)
+	Gap(reset bool)
+}
+
+// noMetrics counts nothing.
+type noMetrics struct{}
+
+// Delivered does nothing.
+func (noMetrics) Delivered(connection.Transport) {}
+
+// Gap does nothing.
+func (noMetrics) Gap(bool) {}
+
 // Services are what the endpoint is a face of.
 type Services struct {
 	Identity    Identity
@@ -61,8 +76,8 @@ const (
 	DefaultPerAgent    = 8
 )
 
-// transportName is what the connections of this package are listed as.
-const transportName connection.Transport = "mcp"
+// Transport is what the connections of this package are listed as.
+const Transport connection.Transport = "mcp"
 
 // Options of a Server.
 type Options struct {
@@ -75,6 +90,7 @@ type Options struct {
 	Origins     []string      // of browsers that may call beside the endpoint's own host
 	Clock       clock.Clock
 	Log         zerolog.Logger
+	Metrics     Metrics // nil: nothing is counted
 }
 
 // Server serves the endpoint.
@@ -107,6 +123,9 @@ func New(s Services, o Options) *Server {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.System()
+	}
+	if o.Metrics == nil {
+		o.Metrics = noMetrics{}
 	}
 	srv := &Server{svc: s, opts: o, sessions: map[string]*session{}, origins: map[string]bool{}}
 	for _, origin := range o.Origins {

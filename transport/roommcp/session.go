@@ -264,7 +264,7 @@ func (c *session) attachLocked(ctx context.Context, a room.Agent) error {
 	}
 	c.agent = a
 	speaks := connection.Speaks
-	q := connection.Request{AgentNo: a.No, AgentID: a.ID, AgentName: a.Name, ConnectionID: c.id, Transport: transportName,
+	q := connection.Request{AgentNo: a.No, AgentID: a.ID, AgentName: a.Name, ConnectionID: c.id, Transport: Transport,
 		Scope: connection.ScopeSingle, Filter: connection.FilterAll, StartHead: !c.placed, After: c.cursor,
 		Declared: connection.Declaration{Speaks: &speaks, Accepts: &speaks}}
 	if c.client != nil {

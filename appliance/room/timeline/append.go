@@ -57,7 +57,10 @@ func (t *Timeline) append(tx Tx, cast *room.Cast, spot *Spot, n NewItem, audienc
 		return room.Item{}, err
 	}
 	spot.Position, spot.At = it.Position, it.At
-	tx.AfterCommit(func() { t.hub.Wake(RoomKey{cast.Room.No}) })
+	tx.AfterCommit(func() {
+		t.appended(it.Kind, it.SenderKind)
+		t.hub.Wake(RoomKey{cast.Room.No})
+	})
 	return it, nil
 }
 

@@ -43,6 +43,8 @@ type Directory interface {
 type Options struct {
 	MaxBody     int // most bytes of a body
 	CastMembers int // most members of all casts kept in memory together
+	// Appended is told of each item after its COMMIT, on the writer's goroutine, and must be brief. nil: nobody is told.
+	Appended func(kind room.ItemKind, sender room.ActorKind)
 }
 
 // Timeline is the log of all rooms. Safe for concurrent use.
@@ -54,6 +56,7 @@ type Timeline struct {
 	directory Directory
 	maxBody   int
 	casts     casts
+	appended  func(room.ItemKind, room.ActorKind)
 }
 
 // New makes the log of a database. The hub carries RoomKey wakes.
@@ -64,7 +67,10 @@ func New(st room.Store[Tx, ReadTx], f *feed.Feed, p Presence, hub *wake.Hub, o O
 	if o.CastMembers <= 0 {
 		o.CastMembers = DefaultCastMembers
 	}
-	t := &Timeline{store: st, feed: f, presence: p, hub: hub, maxBody: o.MaxBody}
+	if o.Appended == nil {
+		o.Appended = func(room.ItemKind, room.ActorKind) {}
+	}
+	t := &Timeline{store: st, feed: f, presence: p, hub: hub, maxBody: o.MaxBody, appended: o.Appended}
 	t.casts.init(o.CastMembers)
 	return t
 }
