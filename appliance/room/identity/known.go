@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -127,9 +126,7 @@ func parseOptions(field string, b json.RawMessage) (o KnownOptions, err error) {
 	if orNil(b) == nil {
 		return o, nil
 	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&o); err != nil {
+	if err := json.Unmarshal(b, &o); err != nil {
 		return o, fault.Wrap(fault.Invalid, err, "%s: must be an object of channels_enabled and auto_session", field)
 	}
 	return o, nil

@@ -42,7 +42,8 @@ func TestKnownProfiles(t *testing.T) {
 func TestBodiesOfKnownTypes(t *testing.T) {
 	t.Parallel()
 	id := uuid.NewString()
-	n, err := decode[identity.NewKnownAgent](t, `{"agent_type":"claude-code","name":"a","description":"d","options":{"auto_session":true},
+	n, err := decode[identity.NewKnownAgent](t, `{"agent_type":"claude-code","name":"a","description":"d","options":{"auto_session":true,
+		"speed":1},
 		"parent_agent_id":"`+id+`","overwrite":true}`)
 	if err != nil || n.Parent.String() != id || !*n.Options.AutoSession || n.Options.ChannelsEnabled != nil || !n.Overwrite {
 		t.Fatalf("%+v, %v", n, err)
@@ -52,7 +53,7 @@ func TestBodiesOfKnownTypes(t *testing.T) {
 		{`{"agent_type":"codex"}`, "name: must be given"},
 		{`{"agent_type":"gpt","name":"a"}`, "agent_type: must be one of antigravity, claude-code"},
 		{`{"agent_type":"codex","name":"a","options":[]}`, "options: "},
-		{`{"agent_type":"codex","name":"a","options":{"speed":1}}`, "options: "},
+		{`{"agent_type":"codex","name":"a","options":{"auto_session":1}}`, "options: "},
 		{`{"agent_type":"codex","name":"a","parent_agent_id":"x"}`, "parent_agent_id: "},
 	} {
 		if _, err := decode[identity.NewKnownAgent](t, c[0]); err == nil || !strings.Contains(err.Error(), c[1]) {
