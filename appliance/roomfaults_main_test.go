@@ -14,25 +14,8 @@ import (
 	"github.com/google/uuid"
 
 	"signalbox/appliance/appliancetest"
-	"signalbox/appliance/clock"
 	"signalbox/transport/roomclient"
 )
-
-// hurry is a clock whose timers do not wait for long: clients come back at once, as often as they must.
-type hurry struct{ clock.Clock }
-
-// hurried is how long one second, and what is longer, takes.
-const hurried = 10 * time.Millisecond
-
-func hurriedly(d time.Duration) time.Duration { return min(d/100, hurried) }
-
-func (h hurry) NewTimer(d time.Duration) clock.Timer {
-	return hurryTimer{h.Clock.NewTimer(hurriedly(d))}
-}
-
-type hurryTimer struct{ clock.Timer }
-
-func (t hurryTimer) Reset(d time.Duration) bool { return t.Timer.Reset(hurriedly(d)) }
 
 // heard is one domain event as a follower handled it.
 type heard struct {
@@ -75,7 +58,7 @@ func follow(t testing.TB, cfg roomclient.Config, endpoint string, start int64, c
 	t.Helper()
 	f := &follower{ended: make(chan roomclient.Ending, 1), cursor: start, changed: make(chan struct{}), direct: cfg,
 		http: &http.Transport{}}
-	cfg.Endpoint, cfg.HTTP, cfg.Clock = endpoint, &http.Client{Transport: f}, hurry{clock.System()}
+	cfg.Endpoint, cfg.HTTP, cfg.Clock = endpoint, &http.Client{Transport: f}, appliancetest.Hurry(100, 10*time.Millisecond)
 	o := roomclient.Current(uuid.NewString())
 	o.Scope, o.StartFrom = "all", &start
 	f.client = &roomclient.Client{Config: cfg, Open: o, Handler: roomclient.Handler{Event: f.event, Gap: f.gap,
@@ -120,7 +103,11 @@ func settled(t *testing.T, s *appliancetest.Server) func() {
 	return func() {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
-		for range tick.C {
+		for end := time.Now().Add(appliancetest.Wait); ; <-tick.C {
+			if time.Now().After(end) {
+				t.Error("the server has not seen the end of a stream")
+				return
+			}
 			n, err := s.Scrape(`signalbox_sessions{kind="room"}`, `signalbox_room_streams{transport="sse"}`)
 			if err != nil {
 				t.Errorf("scrape: %v", err)
