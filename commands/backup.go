@@ -102,7 +102,8 @@ holds everything acknowledged before it began. A running appliance writes the fi
 goes on serving meanwhile; of a stopped one the command copies the database under its lock.
 
 An existing file is never overwritten. The master secret is not in the copy: keep secret.key (mode 0600) as well, but
-apart from the copy. Without it every credential in the copy is void.`,
+apart from the copy. Without it every credential in the copy is void. Files that people and agents attached to messages
+are not in it either: copy the directory media of the data directory afterwards.`,
 		Example: `  signalbox backup /var/backups/signalbox.db
   signalbox backup "signalbox-$(date +%F).db" --data-dir /var/lib/signalbox --json`,
 		Args: cobra.ExactArgs(1),
@@ -130,6 +131,7 @@ apart from the copy. Without it every credential in the copy is void.`,
 				opts.out.text("%s (%s)", r.Path, bytesText(r.SizeBytes))
 			}
 			opts.sayKeepSecret(u.cfg)
+			opts.sayCopyFiles(u.cfg)
 			return err
 		},
 	}
@@ -152,6 +154,31 @@ func (o *options) backupStopped(ctx context.Context, f *store.File, path string)
 func (o *options) sayKeepSecret(cfg *config.Config) {
 	o.out.say("the master secret is not in it: keep %s too, but apart from the copy; without it the credentials in "+
 		"the copy are void", secretPlace(cfg))
+}
+
+// sayCopyFiles reminds of the files of messages, when there are any.
+func (o *options) sayCopyFiles(cfg *config.Config) {
+	if dir := filepath.Join(cfg.DataDir, appliance.MediaDir); holdsMedia(dir) {
+		o.out.say("the files of messages are not in it: copy %s too, now that the database is copied", absolute(dir))
+	}
+}
+
+// holdsMedia tells whether there are files; what cannot be read may hold some.
+func holdsMedia(dir string) bool {
+	shards, err := os.ReadDir(dir)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	for _, shard := range shards {
+		if len(shard.Name()) != 2 { // uploads under way
+			continue
+		}
+		files, err := os.ReadDir(filepath.Join(dir, shard.Name()))
+		if len(files) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
 }
 
 // secretPlace names the file of the master secret, or says that the configuration has it.
