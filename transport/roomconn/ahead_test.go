@@ -2,7 +2,9 @@ package roomconn
 
 import (
 	"encoding/json"
+	"errors"
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -60,6 +62,50 @@ func TestEventsAheadOfTheJoin(t *testing.T) {
 				if err != nil || m.Payload.Body != want {
 					t.Fatalf("got %q, want %q, %v", m.Payload.Body, want, err)
 				}
+			}
+		})
+	}
+}
+
+// A stream that finds its agent deleted before the registry has been told waits for that: its client is told so, and not
+// that delivery failed.
+func TestReadsAheadOfTheDeletion(t *testing.T) {
+	for name, dial := range map[string]dialer{"socket": roomclient.Dial, "sse": roomclient.DialSSE} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			a := r.agent("bot")
+			x := r.room("x", a)
+			s, _ := r.open(dial, a, asks("c1", all))
+			r.say(x, "first")
+			if f, err := s.NextEvent(r.ctx); err != nil || f.ID != 1 {
+				t.Fatal(f, err)
+			}
+			reads := r.reads.Load()
+			r.update(func(tx *store.Tx) error {
+				if err := r.feed.ForgetAgent(tx, a.No); err != nil { // wakes the stream
+					return err
+				}
+				for _, table := range []string{"room_members", "room_agents"} {
+					if _, err := tx.Exec(`DELETE FROM ` + table + ` WHERE room_agent_no = ` + strconv.FormatInt(a.No, 10)); err != nil {
+						return err
+					}
+				}
+				tx.AfterCommit(func() {
+					for end := time.Now().Add(5 * time.Second); r.reads.Load() == reads && time.Now().Before(end); {
+						runtime.Gosched()
+					}
+					r.reg.AgentClosed(a.No, "the agent was deleted")
+				})
+				return nil
+			})
+			var closed *roomclient.Closed
+			for err := error(nil); closed == nil; {
+				if _, err = s.Next(r.ctx); err != nil && !errors.As(err, &closed) {
+					t.Fatal(err)
+				}
+			}
+			if closed.Evicted == nil || closed.Evicted.Code != room.CodeClosed {
+				t.Errorf("closed by %v", closed)
 			}
 		})
 	}

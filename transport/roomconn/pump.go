@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"signalbox/appliance/fault"
 	"signalbox/appliance/room/connection"
 	"signalbox/appliance/room/feed"
 )
@@ -178,7 +179,10 @@ func (p *pump) announce(w *page, pass *connection.Pass) error {
 func (p *pump) deliver(ctx context.Context, w *page, maxBytes int) (drained bool, err error) {
 	if len(p.pending) == 0 {
 		read, err := p.reader.Next(ctx, p.cursor, readBatch)
-		if err != nil {
+		switch {
+		case fault.Is(err, fault.NotFound): // the agent was deleted, and the registry is being told
+			return true, nil
+		case err != nil:
 			return false, err
 		}
 		if read.Gap != nil {

@@ -46,7 +46,8 @@ type rig struct {
 	group  *session.Group
 	server *Server
 	http   *httptest.Server
-	broken atomic.Bool // reads fail
+	broken atomic.Bool  // reads fail
+	reads  atomic.Int64 // of the feed, that have ended
 	agents map[string]room.Agent
 	casts  map[uuid.UUID]*room.Cast
 	posts  int
@@ -58,9 +59,11 @@ type rig struct {
 type breakable struct {
 	store.Bound[feed.Tx, feed.ReadTx]
 	broken *atomic.Bool
+	reads  *atomic.Int64
 }
 
 func (b breakable) View(ctx context.Context, fn func(feed.ReadTx) error) error {
+	defer b.reads.Add(1)
 	if b.broken.Load() {
 		return errors.New("the disk is on fire")
 	}
@@ -97,7 +100,7 @@ func newRig(t testing.TB, opts ...option) *rig {
 	}
 	r.db = storetest.Open(t, func(o *store.Options) { o.Clock = r.clock })
 	r.feedO.Clock, r.feedO.Start = r.clock, r.clock.Now()
-	r.feed = feed.New(breakable{store.Bind[feed.Tx, feed.ReadTx](r.db), &r.broken}, r.feedO)
+	r.feed = feed.New(breakable{store.Bind[feed.Tx, feed.ReadTx](r.db), &r.broken, &r.reads}, r.feedO)
 	r.reg = connection.New(dbRooms{store.Bind[roomsOf, roomsOf](r.db)}, connection.Options{Clock: r.clock, Version: "1.2.3",
 		RoomExists: func(_ context.Context, id uuid.UUID) (bool, error) { return r.casts[id] != nil, nil }})
 	var err error
