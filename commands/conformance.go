@@ -53,7 +53,7 @@ are deleted and the rooms archived. Where no key can be had, --agent-key names t
 One line is written per vector: its number, pass, FAIL or skipped, its name, and under it the section that was broken with
 what was seen, or why it was skipped. A run takes about two minutes, most of them waiting for what must not happen.`,
 		Example: `  signalbox conformance rooms --server https://signalbox.example.com --key-file registration.key
-  signalbox conformance rooms --server http://127.0.0.1:7878 --key-file registration.key --only 5,7 --json
+  signalbox conformance rooms --server http://127.0.0.1:7700 --key-file registration.key --only 5,7 --json
   signalbox conformance rooms --server https://rooms.example.com \
     --agent-key 5b0c1f6e-33a1-4a53-8b7e-0d1f8f3a9c11=KEY --agent-key 8d3e7a52-71c4-4f0a-9a57-2f6f0c1b7e22=KEY`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), opts) },
