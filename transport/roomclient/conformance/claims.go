@@ -40,7 +40,8 @@ func (t *trial) held() {
 	below = t.head(t.a)
 	t.say(roomID, three...)
 	s = t.open(roomclient.DialSSE, t.a, t.named("", from(below)))
-	t.check(len(s.state.Rooms) == 0 && s.state.Cursor == below, "G.1", "a held SSE stream tells the rooms %v and the cursor %d, want [] and %d",
+	t.check(len(s.state.Rooms) == 0 && s.state.Cursor == below, "G.1",
+		"a held SSE stream tells the rooms %v and the cursor %d, want [] and %d",
 		s.state.Rooms, s.state.Cursor, below)
 	t.say(roomID, five...)
 	s.quiet("E.4", "a single stream without a claim, over SSE")
@@ -71,7 +72,8 @@ func (t *trial) oneRoom() {
 		t.say(b, "end")
 		again.message("F.2", "end")
 		both := t.open(via.dial, t.a, t.named("", in(a, b)))
-		t.check(same(both.state.Rooms, []string{b}), "F.1", "%s: a single stream with rooms=A,B tells %v, want only B", via.name, both.state.Rooms)
+		t.check(same(both.state.Rooms, []string{b}), "F.1", "%s: a single stream with rooms=A,B tells %v, want only B", via.name,
+			both.state.Rooms)
 	}
 }
 
@@ -123,17 +125,20 @@ func (t *trial) loses(s *stream, roomID string, session *string) {
 	var r roomclient.Released
 	s.frame("D.3", roomclient.FrameReleased, &r)
 	t.check(r.RoomID == roomID, "D.3", "room_released names the room %q", r.RoomID)
-	t.check((r.SessionID == nil) == (session == nil) && (session == nil || *r.SessionID == *session), "D.3", "room_released names the wrong session")
+	t.check((r.SessionID == nil) == (session == nil) && (session == nil || *r.SessionID == *session), "D.3",
+		"room_released names the wrong session")
 	s.changed("D.3")
 }
 
 // placing is vector 17.
 func (t *trial) placing() {
 	a, b, closed := t.room(), t.room(), t.roomOf(t.b)
-	for what, o := range map[string]roomclient.Open{"a room of rooms=": t.named("", in(a)), "no room at open": t.named(""), "scope all": t.named("", all)} {
+	for what, o := range map[string]roomclient.Open{"a room of rooms=": t.named("", in(a)), "no room at open": t.named(""),
+		"scope all": t.named("", all)} {
 		s := t.ws(t.a, o)
 		place := func(p map[string]string) (roomclient.PlacementsAnswer, error) {
-			return t.a.Place(t.ctx, roomclient.PlacementsRequest{ConnectionID: o.ConnectionID, Placements: p, Generation: &s.state.Generation})
+			return t.a.Place(t.ctx, roomclient.PlacementsRequest{ConnectionID: o.ConnectionID, Placements: p,
+				Generation: &s.state.Generation})
 		}
 		for _, step := range []struct {
 			placements map[string]string
@@ -143,8 +148,10 @@ func (t *trial) placing() {
 			if err != nil {
 				t.answeredInstead("F.6", "placements", err)
 			}
-			t.check(same(out.Rooms, step.rooms), "F.6", "%s: after %d placements the rooms are %v, want %v", what, len(step.placements), out.Rooms, step.rooms)
-			t.check(len(out.Placements) == len(step.placements) && out.Placements["s1"] == step.placements["s1"], "F.6", "%s: placements are %v", what, out.Placements)
+			t.check(same(out.Rooms, step.rooms), "F.6", "%s: after %d placements the rooms are %v, want %v", what,
+				len(step.placements), out.Rooms, step.rooms)
+			t.check(len(out.Placements) == len(step.placements) && out.Placements["s1"] == step.placements["s1"], "F.6",
+				"%s: placements are %v", what, out.Placements)
 			s.changed("D.3", step.rooms...)
 		}
 		_, err := place(map[string]string{"s1": a, "s2": a})

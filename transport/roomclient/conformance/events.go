@@ -32,9 +32,11 @@ func (t *trial) retention() {
 	s.frame("E.5", roomclient.FrameGap, &g)
 	head := below + retained + 1
 	t.check(g.From == 0, "D.3", "from_sequence is %d, want what was asked for, 0", g.From)
-	t.check(!g.AllRooms && slices.Contains(g.Rooms, roomID), "E.5", "a retention gap tells rooms %v, all_rooms %v", g.Rooms, g.AllRooms)
+	t.check(!g.AllRooms && slices.Contains(g.Rooms, roomID), "E.5", "a retention gap tells rooms %v, all_rooms %v", g.Rooms,
+		g.AllRooms)
 	t.check(!alone || len(g.Rooms) == 1, "E.5", "the gap names %d rooms, and one lost events", len(g.Rooms))
-	t.check(g.ResumedAt == head-retained, "E.5", "resumed_at is %d, want the highest sequence that was dropped, %d", g.ResumedAt, head-retained)
+	t.check(g.ResumedAt == head-retained, "E.5", "resumed_at is %d, want the highest sequence that was dropped, %d",
+		g.ResumedAt, head-retained)
 	t.check(s.state.Cursor == g.ResumedAt, "D.2", "the cursor is %d, want it after the gap, %d", s.state.Cursor, g.ResumedAt)
 	for want := g.ResumedAt + 1; want <= head; want++ {
 		f := s.frame("E.4", roomclient.FrameMessage, nil)
@@ -56,7 +58,8 @@ func (t *trial) filter() {
 		t.say(roomID, "chatter", "chatter", mention+" one", "chatter", "chatter", "chatter", mention+" two")
 		first := s.message("D.9", mention+" one")
 		second := s.message("D.9", mention+" two")
-		t.check(second.Sequence == first.Sequence+4, "E.1", "%s: a withheld event must use up a number: %d follows %d", via.name, second.Sequence, first.Sequence)
+		t.check(second.Sequence == first.Sequence+4, "E.1", "%s: a withheld event must use up a number: %d follows %d", via.name,
+			second.Sequence, first.Sequence)
 		t.say(roomID, "chatter", "chatter", "chatter", mention+" three")
 		s.message("D.9", mention+" three")
 		o.StartFrom = &s.state.Cursor
@@ -89,7 +92,8 @@ func (t *trial) mcpRuntime() {
 			Type       string          `json:"type"`
 			Properties json.RawMessage `json:"properties"`
 		}
-		t.check(json.Unmarshal(op.InputSchema, &schema) == nil && schema.Type == "object" && schema.Properties != nil && op.Description != "", "H.1",
+		err := json.Unmarshal(op.InputSchema, &schema)
+		t.check(err == nil && schema.Type == "object" && schema.Properties != nil && op.Description != "", "H.1",
 			"operation %s: the schema is %s", name, short(op.InputSchema))
 	}
 	old, roomID := t.room(), t.room()
@@ -98,7 +102,8 @@ func (t *trial) mcpRuntime() {
 	for _, target := range []string{old, roomID} {
 		s = t.enter(dial, s, target)
 	}
-	unsubscribed, err := t.a.Unsubscribe(t.ctx, roomclient.ClaimRequest{ConnectionID: id, RoomID: old, Generation: &s.state.Generation})
+	unsubscribed, err := t.a.Unsubscribe(t.ctx, roomclient.ClaimRequest{ConnectionID: id, RoomID: old,
+		Generation: &s.state.Generation})
 	if err != nil {
 		t.answeredInstead("F.5", "unsubscribe from the room before, which is left already", err)
 	}
@@ -113,7 +118,8 @@ func (t *trial) mcpRuntime() {
 	} else {
 		t.note("agent is owner-only: that the message is addressed was not asked")
 	}
-	if err := t.a.Do(t.ctx, http.MethodPost, "/agents/"+t.a.id()+"/typing", map[string]any{"room_id": roomID, "is_typing": true}, nil, nil); err != nil {
+	if err := t.a.Do(t.ctx, http.MethodPost, "/agents/"+t.a.id()+"/typing", map[string]any{"room_id": roomID,
+		"is_typing": true}, nil, nil); err != nil {
 		t.answeredInstead("H.8", "typing", err)
 	}
 	s.message("E.2", "end")
@@ -123,13 +129,15 @@ func (t *trial) mcpRuntime() {
 func (t *trial) enter(dial dialer, s *stream, roomID string) *stream {
 	var room map[string]json.RawMessage
 	t.op(t.a, s.Open.ConnectionID, "connect_to_room", map[string]string{"room_id": roomID}, &room)
-	for _, key := range []string{"agent_id", "room_id", "name", "description", "participants", "instructions", "reference_types", "references",
+	for _, key := range []string{"agent_id", "room_id", "name", "description", "participants", "instructions",
+		"reference_types", "references",
 		"documents", "packages", "linked_rooms", "roles", "warning"} {
 		_, there := room[key]
 		t.check(there, "H.4", "the result of connect_to_room has no %s", key)
 	}
 	t.check(string(room["warning"]) == "null", "H.4", "connect_to_room warns %s, and nobody lost the room", short(room["warning"]))
-	t.check(string(room["room_id"]) == `"`+roomID+`"` && string(room["agent_id"]) == `"`+t.a.id()+`"`, "H.4", "connect_to_room names room %s", room["room_id"])
+	t.check(string(room["room_id"]) == `"`+roomID+`"` && string(room["agent_id"]) == `"`+t.a.id()+`"`, "H.4",
+		"connect_to_room names room %s", room["room_id"])
 	s.changed("D.3", roomID)
 	if len(s.Open.Rooms) > 0 {
 		return s
@@ -160,8 +168,9 @@ func (t *trial) posts(connectionID, roomID string) {
 	t.check(history.Truncated != nil && !*history.Truncated, "H.5", "read_context of a short room is truncated")
 	for _, th := range history.Threads {
 		if th.Root.ID == posted.EventID && posted.EventID != "" {
-			t.check(th.Root.Body == "from the runtime" && th.Root.Kind == "message" && th.Root.Timestamp > 0 && th.Root.Attachments != nil, "H.5",
-				"read_context tells %+v", th.Root)
+			e := th.Root
+			t.check(e.Body == "from the runtime" && e.Kind == "message" && e.Timestamp > 0 && e.Attachments != nil, "H.5",
+				"read_context tells %+v", e)
 			return
 		}
 	}
@@ -179,7 +188,8 @@ func (t *trial) mentions() {
 		want bool
 	}{
 		{"@" + name + ".", false}, {"@" + strings.ToUpper(name[:1]) + name[1:] + ", look", true}, {"@*" + name + "*", true},
-		{"@" + name + "-2", false}, {"@" + name + ":", true}, {"mail@" + strings.ToUpper(name), true}, {name, false}, {"@everyone", false},
+		{"@" + name + "-2", false}, {"@" + name + ":", true}, {"mail@" + strings.ToUpper(name), true}, {name, false},
+		{"@everyone", false},
 	} {
 		t.say(roomID, tc.body)
 		e := s.message("E.2", tc.body)

@@ -45,7 +45,8 @@ func (t *trial) addressedOnce() {
 		e := s.message("E.2", "@"+t.a.name+" hi")
 		t.check(*e.Payload.Addressed, "D.8", "%s: a message that mentions the agent is not addressed", via.name)
 		t.check(e.RoomID == roomID && e.Payload.MessageID != "" && e.Payload.Timestamp > 0 && e.Payload.Sender == t.b.name, "D.6",
-			"%s: room %q, message_id %q, timestamp %d, sender_name %q", via.name, e.RoomID, e.Payload.MessageID, e.Payload.Timestamp, e.Payload.Sender)
+			"%s: room %q, message_id %q, timestamp %d, sender_name %q", via.name, e.RoomID, e.Payload.MessageID, e.Payload.Timestamp,
+			e.Payload.Sender)
 		next := s.message("E.2", "and then") // it came once
 		t.check(!*next.Payload.Addressed, "D.8", "%s: a message without a mention is addressed", via.name)
 		t.check(next.Sequence == e.Sequence+1, "E.1", "%s: sequence %d follows %d", via.name, next.Sequence, e.Sequence)
@@ -94,7 +95,8 @@ func (t *trial) resume() {
 		last := again.messages("E.4", "1", "2", "3")
 		t.say(roomID, "after")
 		next := again.message("E.4", "after")
-		t.check(last.Sequence == n+3 && next.Sequence == n+4, "E.1", "%s: sequences %d and %d after %d", via.name, last.Sequence, next.Sequence, n)
+		t.check(last.Sequence == n+3 && next.Sequence == n+4, "E.1", "%s: sequences %d and %d after %d", via.name, last.Sequence,
+			next.Sequence, n)
 	}
 }
 
@@ -125,9 +127,11 @@ func (t *trial) deadConnection() {
 	lapsed := t.ws(t.a, t.named("", in(roomID)))
 	lapsed.lapse()
 	others := t.ws(t.b, t.named("", in(roomID)))
-	for what, id := range map[string]string{"a lapsed connection": lapsed.Open.ConnectionID, "a connection that never was": uuid.NewString(),
-		"another agent's connection": others.Open.ConnectionID} {
-		for name, args := range map[string]any{"connect_to_room": map[string]string{"room_id": roomID}, "read_context": map[string]any{},
+	for what, id := range map[string]string{"a lapsed connection": lapsed.Open.ConnectionID,
+		"a connection that never was": uuid.NewString(),
+		"another agent's connection":  others.Open.ConnectionID} {
+		for name, args := range map[string]any{"connect_to_room": map[string]string{"room_id": roomID},
+			"read_context": map[string]any{},
 			"post_message": map[string]string{"body": "dead"}} {
 			err := t.a.Op(t.ctx, roomclient.Caller{ConnectionID: id}, name, args, nil)
 			refused := t.statusOf(err, http.StatusConflict, "H.1", name+" with "+what)

@@ -49,13 +49,16 @@ func (t *trial) stateFirst() {
 		st := s.state
 		t.check(len(st.Rooms) == 0, "D.2", "%s: an all stream without a claim tells the rooms %v, want []", via.name, st.Rooms)
 		t.check(st.Cursor == head, "D.2", "%s: cursor is %d, want the head, %d", via.name, st.Cursor, head)
-		t.check(st.Generation > first.state.Generation, "C.2", "%s: generation %d after %d", via.name, st.Generation, first.state.Generation)
-		t.check(st.Scope == "all" && st.Filter == "all" && !st.SpawnCapable, "D.2", "%s: scope %q, filter %q", via.name, st.Scope, st.Filter)
+		t.check(st.Generation > first.state.Generation, "C.2", "%s: generation %d after %d", via.name, st.Generation,
+			first.state.Generation)
+		t.check(st.Scope == "all" && st.Filter == "all" && !st.SpawnCapable, "D.2", "%s: scope %q, filter %q", via.name, st.Scope,
+			st.Filter)
 		t.check(st.Heartbeat == 2, "D.2", "%s: heartbeat_interval_seconds is %v", via.name, st.Heartbeat)
 		server, ok := st.Server.Contracts["agent-protocol"]
 		t.check(ok, "D.2", "%s: server.contracts lacks agent-protocol", via.name)
 		t.check(st.Protocol == min(server.Speaks, roomclient.Revision), "B.4", "%s: protocol %d is in force", via.name, st.Protocol)
-		t.check(st.Client.Speaks != nil && *st.Client.Speaks == roomclient.Revision && st.Client.Artifact != nil, "D.2", "%s: client is not an echo", via.name)
+		t.check(st.Client.Speaks != nil && *st.Client.Speaks == roomclient.Revision && st.Client.Artifact != nil, "D.2",
+			"%s: client is not an echo", via.name)
 	}
 }
 
@@ -69,7 +72,8 @@ func (t *trial) takeover() {
 			second := t.ws(t.a, t.named(id))
 			e := first.evicted("B.5", "taken_over")
 			t.check(e == nil || strings.HasPrefix(e.Reason, "another stream attached"), "D.3", "the reason is %q", reasonOf(e))
-			t.check(second.state.Generation > first.state.Generation, "C.2", "generation %d after %d", second.state.Generation, first.state.Generation)
+			t.check(second.state.Generation > first.state.Generation, "C.2", "generation %d after %d", second.state.Generation,
+				first.state.Generation)
 			t.check(same(second.state.Rooms, []string{roomID}), "B.5", "claims are %v, want them kept", second.state.Rooms)
 			second.quiet("B.5", "after the takeover")
 			first = second
@@ -85,7 +89,8 @@ func (t *trial) stale() {
 		id := first.Open.ConnectionID
 		holder := t.ws(t.a, t.named(id))
 		first.evicted("B.5", "taken_over")
-		r := t.refused(via.dial, t.a, t.named(id, fence(first.state.Generation), in(roomID)), http.StatusConflict, "B.2", "a stale generation over "+via.name)
+		r := t.refused(via.dial, t.a, t.named(id, fence(first.state.Generation), in(roomID)), http.StatusConflict, "B.2",
+			"a stale generation over "+via.name)
 		t.check(r.Code() == "taken_over", "B.2", "the refusal has the code %q", r.Code())
 		holder.quiet("B.2", "the holder, after the refusal")
 		t.claim(holder, roomID, false)
@@ -96,7 +101,8 @@ func (t *trial) stale() {
 // badRoom is vector 12.
 func (t *trial) badRoom() {
 	closed := t.roomOf(t.b)
-	for _, bad := range []struct{ what, id string }{{"a room that is not there", uuid.NewString()}, {"a room that the agent is not in", closed}} {
+	for _, bad := range []struct{ what, id string }{{"a room that is not there", uuid.NewString()},
+		{"a room that the agent is not in", closed}} {
 		for _, via := range t.transports() {
 			mine, sibling := t.room(), t.room()
 			what := bad.what + " over " + via.name
@@ -104,7 +110,8 @@ func (t *trial) badRoom() {
 			o := t.named("", in(bad.id, mine))
 			r := t.refused(via.dial, t.a, o, http.StatusForbidden, "B.2", what)
 			t.check(strings.Contains(r.Message(), bad.id), "B.3", "%s: the detail %q does not name it", what, r.Message())
-			err := t.a.Op(t.ctx, roomclient.Caller{ConnectionID: o.ConnectionID}, "connect_to_room", map[string]string{"room_id": mine}, nil)
+			err := t.a.Op(t.ctx, roomclient.Caller{ConnectionID: o.ConnectionID}, "connect_to_room",
+				map[string]string{"room_id": mine}, nil)
 			t.statusOf(err, http.StatusConflict, "B.2", "an operation on the id that was refused")
 
 			s := t.ws(t.a, t.named("", in(mine)))
@@ -154,8 +161,10 @@ func (t *trial) negotiation() {
 		}
 		s := t.open(via.dial, t.a, t.named("", undeclared))
 		c := s.state.Client
-		t.check(c.Speaks == nil && c.Accepts == nil && c.Artifact == nil && c.Version == nil, "B.4", "%s: a client that declares nothing is echoed as something", via.name)
-		t.check(s.state.Protocol == s.state.Server.Contracts["agent-protocol"].Speaks, "D.2", "%s: protocol %d is told to a client that declares nothing", via.name, s.state.Protocol)
+		t.check(c.Speaks == nil && c.Accepts == nil && c.Artifact == nil && c.Version == nil, "B.4",
+			"%s: a client that declares nothing is echoed as something", via.name)
+		t.check(s.state.Protocol == s.state.Server.Contracts["agent-protocol"].Speaks, "D.2",
+			"%s: protocol %d is told to a client that declares nothing", via.name, s.state.Protocol)
 	}
 }
 

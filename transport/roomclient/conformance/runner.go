@@ -49,7 +49,8 @@ type policy struct {
 }
 
 func (r *runner) config(id uuid.UUID, key secret.Text) roomclient.Config {
-	return roomclient.Config{Endpoint: r.opts.Endpoint, Token: key, AgentID: id, TLS: r.opts.TLS, HTTP: r.opts.HTTP, Clock: r.opts.Clock}
+	return roomclient.Config{Endpoint: r.opts.Endpoint, Token: key, AgentID: id, TLS: r.opts.TLS, HTTP: r.opts.HTTP,
+		Clock: r.opts.Clock}
 }
 
 // setUp makes the agents, or finds them, and asks whether the server streams over HTTP.
