@@ -14,6 +14,7 @@ RACE := $(if $(shell command -v $${CC:-cc} 2>/dev/null),-race,)
 # Lengths of the long loops. The defaults are CI's; docs/operations.md gives the long forms.
 KILLS      ?= 200
 SOAK       ?= 1h
+CLIENTS    ?= 1000
 FUZZTIME   ?= 5s
 FUZZ_CASES ?= 20000
 OUTAGE     ?= 60s
@@ -69,9 +70,10 @@ tidy:
 kill:
 	SIGNALBOX_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -run '^TestKillLoop' ./commands/
 
-## soak: the real binary under steady load for SOAK
+## soak: the real binary under steady load for SOAK, and restarted under CLIENTS connected clients
 soak:
-	SIGNALBOX_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -run '^TestSoak' -v ./commands/
+	SIGNALBOX_SOAK=$(SOAK) SIGNALBOX_CLIENTS=$(CLIENTS) $(GO) test -count=1 -timeout 0 \
+	  -run '^(TestSoak|TestRestartUnderManyClients)$$' -v ./commands/
 
 ## fuzz: every fuzz target for FUZZTIME
 fuzz:

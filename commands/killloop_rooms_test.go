@@ -213,8 +213,11 @@ func (p *process) crowd(receivers int) *roomLedger {
 	}
 	for n, ids := range members {
 		var made struct{ ID string }
-		make("/rooms", map[string]any{"name": fmt.Sprintf("room-%d", n), "agent_ids": ids, "person_ids": []string{person.ID}}, &made)
+		make("/rooms", map[string]any{"name": fmt.Sprintf("room-%d", n), "person_ids": []string{person.ID}}, &made)
 		l.rooms = append(l.rooms, made.ID)
+		for some := range slices.Chunk(ids, 200) {
+			make("/rooms/"+made.ID+"/agents", map[string]any{"agent_ids": some}, &made)
+		}
 	}
 	resp, err := http.Post(p.baseURL()+"/gateway/auth/login", "application/json",
 		strings.NewReader(`{"email":"ada@example.com","password":"correct horse battery"}`))
