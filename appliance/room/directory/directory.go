@@ -113,18 +113,18 @@ func textOrNil(s string) *string {
 	return &s
 }
 
-// changed hints, once the transaction is durable, whoever watches the room's log and the people in it who watch their
-// rooms.
+// changed hints, once the transaction is durable, the people in the room who watch their rooms, and then whoever watches
+// its log: somebody who was removed must notice that first, since what was said later may be of the same commit.
 func (d *Directory) changed(tx Tx, roomNo int64) error {
 	people, err := tx.DirPeopleOf(roomNo)
 	if err != nil {
 		return err
 	}
 	tx.AfterCommit(func() {
-		d.hub.Wake(timeline.RoomKey{RoomNo: roomNo})
 		for _, no := range people {
 			d.hub.Wake(timeline.PersonKey{PersonNo: no})
 		}
+		d.hub.Wake(timeline.RoomKey{RoomNo: roomNo})
 	})
 	return nil
 }

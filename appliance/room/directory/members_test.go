@@ -240,9 +240,12 @@ func TestPeople(t *testing.T) {
 		t.Errorf("manages no more: %v %v", ok, err)
 	}
 	woken()
+	var told []string
+	defer r.hub.Notify(timeline.RoomKey{RoomNo: shut.No}, func() { told = append(told, "room") }).Stop()
+	defer r.hub.Notify(timeline.PersonKey{PersonNo: r.bob.No}, func() { told = append(told, "person") }).Stop()
 	r.ok("leave", r.RemovePerson(r.ctx(), r.bob.Actor(), shut.ID, r.bob.ID))
-	if !woken() {
-		t.Error("the person removed was not told")
+	if !woken() || !slices.Equal(told, []string{"person", "room"}) {
+		t.Errorf("the person removed was not told, or not first: %v", told)
 	}
 	if rooms, err := r.RoomsOfPerson(r.ctx(), r.bob.No, true); err != nil || len(rooms) != 1 || rooms[0].ID != made.ID {
 		t.Errorf("rooms of bob: %+v %v", rooms, err)
