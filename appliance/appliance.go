@@ -247,7 +247,7 @@ func (a *Appliance) drainSessions(ctx context.Context) error {
 		spread = min(spread, time.Until(deadline)/4)
 	}
 	tools := make(chan error, 1)
-	go func() { tools <- a.rooms.mcp.Drain(ctx) }()
+	go func() { tools <- a.rooms.drainMCP(ctx) }()
 	return errors.Join(a.sessions.Drain(ctx, max(spread, 0)), <-tools)
 }
 

@@ -40,7 +40,7 @@ type rooms struct {
 
 	streams *roomconn.Server
 	agents  *roomapi.Server
-	mcp     *roommcp.Server
+	mcp     *roommcp.Server // nil: turned off
 	people  *gateway.Server
 }
 
@@ -107,9 +107,11 @@ func (a *Appliance) buildRoomTransport(context.Context) error {
 		Connections: r.connections})
 	r.agents = roomapi.New(roomapi.Services{Identity: r.identity, Operations: table, Timeline: r.timeline,
 		Media: r.media, Connections: r.connections}, roomapi.Options{Version: a.opts.Version, Log: log})
-	r.mcp = roommcp.New(roommcp.Services{Identity: r.identity, Operations: table, Connections: r.connections,
-		Feed: r.feed}, roommcp.Options{Version: a.opts.Version, MaxBody: a.roomBodyLimit(), Clock: a.clock, Log: log,
-		Metrics: delivered})
+	if a.cfg.Room.MCP {
+		r.mcp = roommcp.New(roommcp.Services{Identity: r.identity, Operations: table, Connections: r.connections,
+			Feed: r.feed}, roommcp.Options{Version: a.opts.Version, MaxBody: a.roomBodyLimit(), Clock: a.clock, Log: log,
+			Metrics: delivered})
+	}
 	r.people = gateway.New(gateway.Services{Identity: r.identity, Directory: r.directory, Timeline: r.timeline, Media: r.media,
 		Connections: r.connections, Hub: a.hub}, gateway.Options{Version: a.opts.Version,
 		BehindProxy: a.cfg.Server.BehindProxy, Clock: a.clock, Log: log})
@@ -146,7 +148,9 @@ func (a *Appliance) roomRoutes(mux *http.ServeMux) {
 	r := &a.rooms
 	r.streams.Routes(mux)
 	r.agents.Routes(mux)
-	r.mcp.Routes(mux)
+	if r.mcp != nil {
+		r.mcp.Routes(mux)
+	}
 	r.people.Routes(mux)
 }
 
@@ -199,8 +203,13 @@ func (r *rooms) close(ctx context.Context) error {
 	if r.streams != nil {
 		r.streams.Close()
 	}
-	if r.mcp != nil {
-		return r.mcp.Drain(ctx)
+	return r.drainMCP(ctx)
+}
+
+// drainMCP ends the MCP sessions.
+func (r *rooms) drainMCP(ctx context.Context) error {
+	if r.mcp == nil {
+		return nil
 	}
-	return nil
+	return r.mcp.Drain(ctx)
 }

@@ -97,6 +97,20 @@ func TestRoomMetrics(t *testing.T) {
 	if n := s.Metric(`signalbox_room_gaps_total{reason="retention"}`); n < 1 {
 		t.Errorf("%v gaps of retention", n)
 	}
+	var status struct {
+		Rooms struct {
+			Agents   struct{ Connected, Total int }
+			Rooms    int
+			Attached map[string]int
+			Detached *int
+			Media    *int `json:"media_bytes"`
+		}
+	}
+	s.Do("GET", "/status", nil, http.StatusOK, &status)
+	if r := status.Rooms; r.Agents.Connected != 2 || r.Agents.Total != 3 || r.Rooms != 2 || r.Attached["sse"] != 1 ||
+		r.Detached == nil || *r.Detached != 0 || r.Media == nil {
+		t.Errorf("status tells %+v", r)
+	}
 	// Nothing that strangers choose is a label.
 	text := served(t, s)
 	for _, line := range regexp.MustCompile(`(?m)^signalbox_rooms?[_{ ].*$`).FindAllString(text, -1) {
@@ -104,6 +118,27 @@ func TestRoomMetrics(t *testing.T) {
 			if strings.Contains(line, id) {
 				t.Errorf("%s has %s in it", line, id)
 			}
+		}
+	}
+}
+
+func TestMCPCanBeTurnedOff(t *testing.T) {
+	t.Parallel()
+	for on, want := range map[bool]int{true: http.StatusUnauthorized, false: http.StatusNotFound} {
+		s := appliancetest.Start(t, appliancetest.WithConfig(func(c *config.Config) { c.Room.MCP = on }))
+		agent := s.RoomAgent("ann")
+		for _, path := range []string{"/mcp", "/agents/" + agent.AgentID.String() + "/mcp"} {
+			resp, err := s.Client().Post(s.URL()+path, "application/json", strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("on %v: POST %s answers %d, want %d", on, path, resp.StatusCode, want)
+			}
+		}
+		if n := s.Metric("signalbox_room_mcp_sessions"); n != 0 {
+			t.Errorf("%v sessions", n)
 		}
 	}
 }

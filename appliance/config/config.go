@@ -42,6 +42,8 @@ type Room struct {
 	MediaTotal Size `toml:"media_total"`
 	// SSE serves the stream of clients from before the WebSocket (rooms protocol G).
 	SSE bool `toml:"sse"`
+	// MCP serves rooms to hosts that speak MCP over HTTP.
+	MCP bool `toml:"mcp"`
 }
 
 // Server is the [server] section: the main listener, TLS, and who may talk to it.
@@ -189,6 +191,7 @@ func Default() *Config {
 			MessageSize:    256 * KiB,
 			MediaSize:      20 * MiB,
 			SSE:            true,
+			MCP:            true,
 		},
 	}
 }

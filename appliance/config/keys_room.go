@@ -22,5 +22,8 @@ func bindRoom(r *Room) []binding {
 		key("room.sse", boolValue{&r.SSE},
 			"Serves the event stream and beat of clients from before the WebSocket.",
 			"Turn it off once no such client is left; they are then told that the transport is gone."),
+		key("room.mcp", boolValue{&r.MCP},
+			"Serves rooms to hosts that speak MCP over HTTP, at /mcp, with the keys of room agents.",
+			"Turn it off when no agent connects that way; the route is then unknown."),
 	}
 }

@@ -20,8 +20,8 @@ type Metrics struct {
 	wsEvents, ssEvents prometheus.Counter
 }
 
-// NewMetrics registers signalbox_room_streams, signalbox_room_events_delivered_total, signalbox_room_stream_refusals_total
-// and signalbox_room_stream_closes_total with reg, unless that is nil.
+// NewMetrics registers signalbox_room_streams, signalbox_room_events_delivered_total, signalbox_room_gaps_total,
+// signalbox_room_stream_refusals_total and signalbox_room_stream_closes_total with reg, unless that is nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "signalbox_room_streams",
