@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -217,6 +218,17 @@ func checkText(field, s string, least, most int) error {
 		return fault.Field(field, "must not be empty")
 	case utf8.RuneCountInString(s) > most:
 		return fault.Field(field, "must have at most %d characters", most)
+	}
+	return nil
+}
+
+// checkName checks what people and agents see as the name of something: one line, without what a terminal would obey.
+func checkName(field, s string) error {
+	if err := checkText(field, s, 1, maxName); err != nil {
+		return err
+	}
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		return fault.Field(field, "must be one line of text without control characters")
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ type DocumentChange struct {
 }
 
 func checkDocument(doc Document) error {
-	if err := checkText("name", doc.Name, 1, maxName); err != nil {
+	if err := checkName("name", doc.Name); err != nil {
 		return err
 	}
 	if err := checkText("description", doc.Description, 0, maxDescription); err != nil {

@@ -11,7 +11,7 @@ import (
 
 // CreateGroup makes a group of rooms; its name is unique. Anybody may: a group gives no rights.
 func (d *Directory) CreateGroup(ctx context.Context, by room.Actor, name, description string) (g Group, err error) {
-	if err := checkText("name", name, 1, maxName); err != nil {
+	if err := checkName("name", name); err != nil {
 		return Group{}, err
 	}
 	if _, err := uuid.Parse(name); err == nil {

@@ -36,7 +36,7 @@ func checkReference(r Reference) error {
 	if r.Type == "" || len(r.Type) > maxType {
 		return fault.Field("type", "must have 1 to %d characters", maxType)
 	}
-	if err := checkText("name", r.Name, 1, maxName); err != nil {
+	if err := checkName("name", r.Name); err != nil {
 		return err
 	}
 	if err := checkText("description", r.Description, 0, maxDescription); err != nil {

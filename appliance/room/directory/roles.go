@@ -28,7 +28,7 @@ type RoleChange struct {
 // checkRole checks a definition (H.6); the name must be free in the room, case aside, among roles and aliases. no is the
 // role's number, 0 for a new one.
 func checkRole(tx ReadTx, r room.Room, role room.RoleDef, prefix string) error {
-	if err := checkText(prefix+"name", role.Name, 1, maxName); err != nil {
+	if err := checkName(prefix+"name", role.Name); err != nil {
 		return err
 	}
 	if strings.ContainsFunc(role.Name, unicode.IsSpace) {

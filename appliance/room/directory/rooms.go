@@ -104,7 +104,7 @@ func (n *NewRoom) room(by room.Actor) (r room.Room, err error) {
 }
 
 func checkRoomTexts(r room.Room) error {
-	if err := checkText("name", r.Name, 1, maxName); err != nil {
+	if err := checkName("name", r.Name); err != nil {
 		return err
 	}
 	if err := checkText("description", r.Description, 0, maxDescription); err != nil {

@@ -86,6 +86,8 @@ func TestCreateRefusals(t *testing.T) {
 	}{
 		"no name":          {ann, directory.NewRoom{Name: " ", Agents: invited("fox")}, fault.Invalid, "name"},
 		"long name":        {ann, directory.NewRoom{Name: strings.Repeat("é", 201), Agents: invited("fox")}, fault.Invalid, "name"},
+		"escapes":          {ann, directory.NewRoom{Name: "a\x1b[2J", Agents: invited("fox")}, fault.Invalid, "name: must be one line"},
+		"two lines":        {ann, directory.NewRoom{Name: "a\nb", Agents: invited("fox")}, fault.Invalid, "name: must be one line"},
 		"NUL":              {ann, directory.NewRoom{Name: "a\x00", Agents: invited("fox")}, fault.Invalid, "name"},
 		"no agents":        {ann, directory.NewRoom{Name: "a"}, fault.Invalid, "agents"},
 		"unknown agent":    {ann, directory.NewRoom{Name: "a", Agents: invited("fox", "nobody")}, fault.Invalid, `agents[1]: agent "nobody" not found`},
