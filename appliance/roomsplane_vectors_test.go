@@ -185,7 +185,7 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.Copy(out, in); err == nil {
+	if _, err = io.Copy(out, in); err == nil {
 		err = out.Close()
 	}
 	if err != nil {
