@@ -16,7 +16,9 @@ func newConnectionsCommand(opts *options) *cobra.Command {
 		Short: "List, show and evict the live connections of room agents",
 		Long: `List, show and evict the live connections of room agents. They are in memory: a restart of the server ends them all, and
 clients come back by themselves.`,
-		Example: "  signalbox connections list",
+		Example: `  signalbox connections list
+  signalbox connections show 5d0c
+  signalbox connections evict 5d0c --yes`,
 	}
 	cmd.AddCommand(newConnectionsListCommand(opts), newConnectionsShowCommand(opts), newConnectionsEvictCommand(opts))
 	return cmd

@@ -19,7 +19,9 @@ func newPeopleCommand(opts *options) *cobra.Command {
 		Short: "Create, list, show and disable people, and set their passwords",
 		Long: `Create, list, show and disable people, and set their passwords. People speak in rooms, own agents, and sign in with their
 email and password. A person is named by email, name, id or a unique beginning of the id.`,
-		Example: "  signalbox people list",
+		Example: `  signalbox people create ben@example.com --name Ben
+  signalbox people password ben@example.com
+  signalbox people list`,
 	}
 	cmd.AddCommand(newPeopleCreateCommand(opts), newPeopleListCommand(opts), newPeopleShowCommand(opts), newPeoplePasswordCommand(opts),
 		newPeopleRoleCommand(opts), newPeopleDisableCommand(opts), newPeopleEnableCommand(opts))

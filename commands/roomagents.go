@@ -15,8 +15,9 @@ func newRoomAgentsCommand(opts *options) *cobra.Command {
 		Short: "Register, list, show and delete agents of rooms, their keys, and who may address them",
 		Long: `Register, list, show and delete agents of rooms, their keys, and who may address them. A room agent is named by its name,
 its id or a unique beginning of its id. Agents of task queues are another thing: see agents.`,
-		Example: `  signalbox roomagents register build-bot --write
-  signalbox roomagents list`,
+		Example: `  signalbox roomagents register build-bot --out build-bot.env
+  signalbox roomagents policy build-bot --open
+  signalbox roomagents list --room plaza`,
 	}
 	cmd.AddCommand(newRoomAgentsRegisterCommand(opts), newRoomAgentsRotateCommand(opts), newRoomAgentsListCommand(opts),
 		newRoomAgentsShowCommand(opts), newRoomAgentsDeleteCommand(opts), newRoomAgentsPolicyCommand(opts), newRoomAgentsKeysCommand(opts))
@@ -259,7 +260,9 @@ func newRoomAgentsKeysCommand(opts *options) *cobra.Command {
 		Short: "Mint, list and revoke keys that register agents",
 		Long: `Mint, list and revoke keys that register agents. What a registration key registers belongs to the person it was made for;
 what a bootstrap key registers belongs to nobody who signs in. The agents stay when the key is revoked.`,
-		Example: "  signalbox roomagents keys list",
+		Example: `  signalbox roomagents keys mint laptop --person ben@example.com > registration.key
+  signalbox roomagents keys list
+  signalbox roomagents keys revoke laptop --yes`,
 	}
 	cmd.AddCommand(newRegistrationKeysMintCommand(opts), newRegistrationKeysListCommand(opts), newRegistrationKeysRevokeCommand(opts))
 	return cmd

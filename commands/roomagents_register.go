@@ -65,7 +65,7 @@ new file that only its owner can read.
 A new agent is owner-only: messages of anybody but its owner reach it, but do not address it. --open lets everybody
 address it from the start; "roomagents policy NAME --open" does so later. With --overwrite an agent of this name gets a
 new key and the given profile; its id, its rooms and its policy stay.`,
-		Example: `  signalbox roomagents register build-bot
+		Example: `  signalbox roomagents register build-bot --out build-bot.env
   signalbox roomagents register build-bot --type claude-code --open --write
   signalbox roomagents register ben-bot --owner ben@example.com --endpoint https://signalbox.example.com --format env --out ben-bot.env`,
 		Args: cobra.ExactArgs(1),

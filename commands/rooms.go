@@ -185,9 +185,9 @@ func (f *roomFlags) add(cmd *cobra.Command) {
 	visibilities := []string{"public", "private"}
 	cmd.Flags().StringVar(&f.description, "description", "", "what the room is for")
 	cmd.Flags().StringVar(&f.instructions, "instructions", "", "what agents are told when they connect to the room; @FILE reads a file")
-	cmd.Flags().StringVar(&f.group, "group", "", "group that the room belongs to: name or id; \"\" takes it out of its group")
-	cmd.Flags().Var(&oneOf{into: &f.read, words: visibilities}, "read", "who may read: public or private (the owner and admins)")
-	cmd.Flags().Var(&oneOf{into: &f.write, words: visibilities}, "write", "who may change it and invite: public or private")
+	cmd.Flags().StringVar(&f.group, "group", "", "group that exists, name or id; agents make them with create_room_group; \"\": none")
+	cmd.Flags().Var(&oneOf{into: &f.read, words: visibilities}, "read", "who may read: public or private (the owner and admins); a new room is public")
+	cmd.Flags().Var(&oneOf{into: &f.write, words: visibilities}, "write", "who may change it and invite, not who may speak: public or private; a new room is public")
 	_ = cmd.RegisterFlagCompletionFunc("read", cobra.FixedCompletions(visibilities, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("write", cobra.FixedCompletions(visibilities, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -257,7 +257,8 @@ Agents are told of what is said from now on; each agent's own policy decides who
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().Var(&oneOf{into: &flags.channel, words: channels}, "type", strings.Join(channels, " or "))
+	cmd.Flags().Var(&oneOf{into: &flags.channel, words: channels}, "type",
+		strings.Join(channels, " or ")+": what agents are told; --read decides who may read (default channel_public)")
 	cmd.Flags().StringArrayVar(&agents, "agent", nil, "agent to invite: name, id or unique id prefix; repeatable")
 	cmd.Flags().StringArrayVar(&people, "person", nil, "person to add: email, name, id or unique id prefix; repeatable")
 	cmd.Flags().BoolVar(&listening, "listening", false, "the agents are to notice who joins later")

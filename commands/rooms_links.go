@@ -12,7 +12,8 @@ func newRoomsLinksCommand(opts *options) *cobra.Command {
 		Short: "List, add and remove the links of a room to others",
 		Long: `List, add and remove the links of a room to others. An agent that connects to a room is shown its links, with a note on
 those it is no member of.`,
-		Example: "  signalbox rooms links list plaza",
+		Example: `  signalbox rooms links add plaza archive-room --label 'older discussions'
+  signalbox rooms links list plaza`,
 	}
 	cmd.AddCommand(newLinksListCommand(opts), newLinksAddCommand(opts), newLinksRemoveCommand(opts))
 	return cmd

@@ -13,7 +13,8 @@ func newRoomsRolesCommand(opts *options) *cobra.Command {
 		Short: "Define, list, change and delete the roles of a room",
 		Long: `Define, list, change and delete the roles of a room. Agents take and give up roles themselves; while one holds a role, a
 mention of the role addresses it.`,
-		Example: "  signalbox rooms roles list plaza",
+		Example: `  signalbox rooms roles define plaza reviewer --instructions 'Review each change before it is merged.'
+  signalbox rooms roles list plaza`,
 	}
 	cmd.AddCommand(newRolesListCommand(opts), newRolesDefineCommand(opts), newRolesEditCommand(opts), newRolesDeleteCommand(opts))
 	return cmd
