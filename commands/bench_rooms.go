@@ -21,8 +21,10 @@ type benchRooms struct {
 }
 
 const (
-	// maxBenchRoom is how many agents a room may begin with.
-	maxBenchRoom = 5000
+	// benchFounders is how many agents a room may begin with, and benchInvited how many are asked in afterwards, for each of
+	// whom all others get an event.
+	benchFounders = 5000
+	benchInvited  = 200
 	// maxBenchBehind keeps storms within what a server retains for an agent by default.
 	maxBenchBehind = 1900
 )
@@ -72,8 +74,8 @@ func (b *benchRooms) check() error {
 		return usagef("--senders: must be one for each room and at most 1000, got %d", b.senders)
 	case b.receivers < 0 || b.receivers > 10000:
 		return usagef("--receivers: must be 0 to 10000, got %d", b.receivers)
-	case share(b.receivers, b.rooms)+share(b.senders, b.rooms) > maxBenchRoom:
-		return usagef("--rooms: a room may begin with %d agents, and these would have more; name more rooms", maxBenchRoom)
+	case share(b.receivers, b.rooms)+share(b.senders, b.rooms) > benchFounders+benchInvited:
+		return usagef("--rooms: a room gets at most %d agents, and these would have more; name more rooms", benchFounders+benchInvited)
 	case b.duration < 0:
 		return usagef("--duration: must not be negative")
 	case b.rate < 0:

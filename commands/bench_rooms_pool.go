@@ -120,18 +120,25 @@ func (p *roomsPool) makeRoom(ctx context.Context, room *benchRoom, name string) 
 		return err
 	}
 	ids := make([]string, 0, len(room.senders)+len(room.receivers))
-	for _, c := range room.senders {
-		ids = append(ids, c.AgentID.String())
-	}
 	for _, v := range room.receivers {
 		ids = append(ids, v.config.AgentID.String())
 	}
+	for _, c := range room.senders {
+		ids = append(ids, c.AgentID.String())
+	}
+	founders := ids[:min(len(ids), benchFounders)]
 	var r record[roomRow]
-	body := map[string]any{"name": name, "description": "of signalbox bench rooms", "agent_ids": ids, "request_id": name}
+	body := map[string]any{"name": name, "description": "of signalbox bench rooms", "agent_ids": founders, "request_id": name}
 	if err := p.client.post(context.WithoutCancel(ctx), "/rooms", body, &r); err != nil {
 		return fmt.Errorf("create room %s: %w", name, err)
 	}
 	room.id, p.made = r.V.ID, append(p.made, r.V.ID)
+	if late := ids[len(founders):]; len(late) > 0 {
+		body := map[string]any{"agent_ids": late}
+		if err := p.client.post(context.WithoutCancel(ctx), roomPath("rooms", room.id, "agents"), body, nil); err != nil {
+			return fmt.Errorf("invite into room %s: %w", name, err)
+		}
+	}
 	return nil
 }
 
