@@ -118,12 +118,15 @@ var (
 	_ RoomConnections = (*connection.Registry)(nil)
 )
 
-// operator is the person that whoever calls acts as in rooms: what an API key or the admin socket may do was decided by
-// scope and role, and the operator person is an admin. The context carries the caller to the audit rows.
+// operator is the person that whoever calls acts as in rooms, with an admin's rights that the person alone does not have:
+// what an API key or the admin socket may do was decided by scope and role. The context carries the caller to the audit
+// rows.
 func (a *API) operator(c *call) (context.Context, room.Actor, error) {
 	ctx := room.WithOrigin(c.Context(), room.Origin{Principal: c.who.ID, SourceIP: c.who.SourceIP, UserAgent: c.who.UserAgent})
 	p, err := a.Rooms.Identity.Operator(ctx)
-	return ctx, p.Actor(), err
+	by := p.Actor()
+	by.Admin = true
+	return ctx, by, err
 }
 
 // recordAct writes the audit row of an act that no service records. The act is done: a row that cannot be written is

@@ -232,7 +232,7 @@ func TestUsers(t *testing.T) {
 	r.as(r.admin, "POST", "/users", map[string]string{"name": "x", "email": "x@y", "password": "long enough", "role": "root"}).wants(400, "role: ")
 	r.as(r.admin, "POST", "/users", map[string]string{"name": "x", "email": "x@y"}).wants(422, "body.password")
 	var all []struct{ Name, Kind string }
-	if r.as(r.admin, "GET", "/users", nil).wants(200).into(&all); len(all) != 4 || all[3].Name != "cy" || all[0].Kind != "operator" {
+	if r.as(r.admin, "GET", "/users", nil).wants(200).into(&all); len(all) != 5 || all[4].Name != "cy" || all[0].Kind != "operator" {
 		t.Errorf("%+v", all)
 	}
 }

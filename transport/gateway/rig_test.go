@@ -86,8 +86,13 @@ func newRig(t *testing.T, change ...func(*gateway.Options)) *rig {
 	t.Cleanup(srv.Close)
 	r.url = srv.URL
 
-	r.admin, err = r.people.Operator(t.Context())
+	operator, err := r.people.Operator(t.Context())
 	r.ok("operator", err)
+	by := operator.Actor()
+	by.Admin = true
+	r.admin, err = r.people.CreatePerson(t.Context(), by, identity.NewPerson{Name: "root", Email: "root@example.org",
+		Role: room.RoleAdmin})
+	r.ok("admin", err)
 	r.ann, r.bob = r.person("ann"), r.person("bob")
 	r.fox, r.owl = r.agent(r.ann, "fox"), r.agent(r.bob, "owl")
 	return r

@@ -107,9 +107,11 @@ func newRig(t *testing.T) *rig {
 
 	operator, err := r.people.Operator(t.Context())
 	r.ok("operator", err)
-	r.ann, err = r.people.CreatePerson(t.Context(), operator.Actor(), identity.NewPerson{Name: "ann", Email: "ann@example.org"})
+	by := operator.Actor()
+	by.Admin = true
+	r.ann, err = r.people.CreatePerson(t.Context(), by, identity.NewPerson{Name: "ann", Email: "ann@example.org"})
 	r.ok("ann", err)
-	_, key, err := r.people.CreateKey(t.Context(), operator.Actor(), identity.NewKey{Kind: identity.KeyRegistration,
+	_, key, err := r.people.CreateKey(t.Context(), by, identity.NewKey{Kind: identity.KeyRegistration,
 		Label: "ann's", For: r.ann.ID})
 	r.ok("key", err)
 	r.regKey = key.Reveal()

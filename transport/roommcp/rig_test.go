@@ -84,6 +84,7 @@ func newRig(t *testing.T, change ...func(*roommcp.Options)) *rig {
 	operator, err := r.people.Operator(ctx)
 	r.ok("operator", err)
 	r.operator = operator.Actor()
+	r.operator.Admin = true
 	r.ann, err = r.people.CreatePerson(ctx, r.operator, identity.NewPerson{Name: "ann", Email: "ann@example.org"})
 	r.ok("ann", err)
 	r.fox, r.owl = r.agent("fox"), r.agent("owl")

@@ -72,6 +72,7 @@ func newRig(t *testing.T) *rig {
 	operator, err := r.people.Operator(t.Context())
 	r.ok("operator", err)
 	r.admin = operator.Actor()
+	r.admin.Admin = true
 	r.ann, r.bob = r.person("ann"), r.person("bob")
 	r.fox, r.owl = r.agent(r.ann, "fox"), r.agent(r.bob, "owl")
 	r.foxs, r.owls = r.fox.Actor(), r.owl.Actor()

@@ -105,9 +105,10 @@ func (d *Identity) ensurePerson(ctx context.Context, tx Tx, kind room.PersonKind
 	if !fault.Is(err, fault.NotFound) {
 		return p, err
 	}
-	p = room.Person{Kind: kind, Name: "Operator", Email: OperatorEmail, Role: room.RoleAdmin}
+	// Neither is an admin: their agents would be too (A.6), and make themselves at home in every private room.
+	p = room.Person{Kind: kind, Name: "Operator", Email: OperatorEmail, Role: room.RoleUser}
 	if kind == room.PersonBootstrap {
-		p.Name, p.Email, p.Role = "Bootstrap", BootstrapEmail, room.RoleUser
+		p.Name, p.Email = "Bootstrap", BootstrapEmail
 	}
 	if p.ID, err = newID(); err != nil {
 		return p, err
@@ -192,7 +193,7 @@ func (d *Identity) SetPassword(ctx context.Context, by room.Actor, id uuid.UUID,
 }
 
 // SetRole makes a person an admin or an ordinary user. It holds from the person's next request on. Only an admin may;
-// the operator stays an admin, and the bootstrap person never is one.
+// operator and bootstrap person never are one.
 func (d *Identity) SetRole(ctx context.Context, by room.Actor, id uuid.UUID, role room.Role) (p room.Person, err error) {
 	if err := adminOnly(by); err != nil {
 		return p, err
@@ -205,10 +206,8 @@ func (d *Identity) SetRole(ctx context.Context, by room.Actor, id uuid.UUID, rol
 		switch {
 		case p.Role == role:
 			return nil
-		case p.Kind == room.PersonOperator:
-			return fault.Field("role", "the operator stays an admin")
-		case p.Kind == room.PersonBootstrap:
-			return fault.Field("role", "the bootstrap person is never an admin")
+		case p.Kind != room.PersonOrdinary:
+			return fault.Field("role", "the %s person is never an admin, for its agents would have its rights", p.Kind)
 		}
 		was := p.Role
 		p.Role = role

@@ -26,7 +26,7 @@ func TestOperatorIsMadeOnce(t *testing.T) {
 	}
 	wg.Wait()
 	p, err := r.Operator(t.Context())
-	if err != nil || p.Kind != room.PersonOperator || p.Role != room.RoleAdmin || p.HasPassword || p.Email != identity.OperatorEmail {
+	if err != nil || p.Kind != room.PersonOperator || p.Role != room.RoleUser || p.HasPassword || p.Email != identity.OperatorEmail {
 		t.Fatalf("operator %+v, %v", p, err)
 	}
 	if n := r.count("SELECT count(*) FROM people"); n != 1 {
@@ -117,7 +117,7 @@ func TestRolesAndDisabling(t *testing.T) {
 		{"role by oneself", func() error { _, err := r.SetRole(ctx, ada.Actor(), ada.ID, room.RoleAdmin); return err },
 			fault.Forbidden, "only an admin"},
 		{"role unknown", func() error { _, err := r.SetRole(ctx, admin, ada.ID, "owner"); return err }, fault.Invalid, "role: "},
-		{"role of the operator", func() error { _, err := r.SetRole(ctx, admin, admin.ID, room.RoleUser); return err },
+		{"role of the operator", func() error { _, err := r.SetRole(ctx, admin, admin.ID, room.RoleAdmin); return err },
 			fault.Invalid, "role: "},
 		{"role of bootstrap", func() error { _, err := r.SetRole(ctx, admin, bootstrap, room.RoleAdmin); return err },
 			fault.Invalid, "role: "},

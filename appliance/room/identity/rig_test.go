@@ -61,7 +61,9 @@ func (r *rig) operator() room.Actor {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return p.Actor()
+	by := p.Actor()
+	by.Admin = true // what the admin socket and API keys add
+	return by
 }
 
 // person makes an ordinary person whose password is its name and "-password".

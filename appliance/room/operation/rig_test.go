@@ -88,7 +88,9 @@ func (r *rig) person(name string) room.Person {
 	r.t.Helper()
 	operator, err := r.ids.Operator(r.ctx())
 	r.ok("operator", err)
-	p, err := r.ids.CreatePerson(r.ctx(), operator.Actor(), identity.NewPerson{Name: name, Email: name + "@example.org"})
+	by := operator.Actor()
+	by.Admin = true
+	p, err := r.ids.CreatePerson(r.ctx(), by, identity.NewPerson{Name: name, Email: name + "@example.org"})
 	r.ok("person", err)
 	return p
 }
