@@ -147,23 +147,30 @@ type refusal struct {
 	words  string // in the body
 }
 
+// refuse makes the requests and looks after each whether it changed something.
 func (r *refusing) refuse(cases []refusal) {
 	r.t.Helper()
 	for _, tc := range cases {
 		r.t.Run(tc.name, func(t *testing.T) {
-			got := r.send(t, tc.ask)
-			if got.status != tc.status || !strings.Contains(string(got.body), tc.words) {
-				t.Errorf("answered %d %s, want %d %s", got.status, got.body, tc.status, tc.words)
-			}
-			kind := got.header.Get("Content-Type")
-			if json := strings.HasPrefix(kind, "application/json") && json.Valid(got.body); json == (tc.status == http.StatusUnauthorized) {
-				t.Errorf("a %d has the type %q: %s", got.status, kind, got.body)
-			}
-			if tc.status != http.StatusUnauthorized && !strings.HasPrefix(string(got.body), `{"detail":`) {
-				t.Errorf("the body is no detail: %s", got.body)
-			}
+			r.refused(t, tc)
 			r.unchanged(t)
 		})
+	}
+}
+
+// refused makes the request and checks the answer.
+func (r *refusing) refused(t *testing.T, tc refusal) {
+	t.Helper()
+	got := r.send(t, tc.ask)
+	if got.status != tc.status || !strings.Contains(string(got.body), tc.words) {
+		t.Errorf("%s: answered %d %s, want %d %s", tc.name, got.status, got.body, tc.status, tc.words)
+	}
+	kind := got.header.Get("Content-Type")
+	if json := strings.HasPrefix(kind, "application/json") && json.Valid(got.body); json == (tc.status == http.StatusUnauthorized) {
+		t.Errorf("%s: a %d has the type %q: %s", tc.name, got.status, kind, got.body)
+	}
+	if tc.status != http.StatusUnauthorized && !strings.HasPrefix(string(got.body), `{"detail":`) {
+		t.Errorf("%s: the body is no detail: %s", tc.name, got.body)
 	}
 }
 
