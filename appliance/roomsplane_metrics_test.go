@@ -142,3 +142,26 @@ func TestMCPCanBeTurnedOff(t *testing.T) {
 		}
 	}
 }
+
+func TestMCPSessionsAreCounted(t *testing.T) {
+	t.Parallel()
+	s := appliancetest.Start(t)
+	agent := s.RoomAgent("ann")
+	req, err := http.NewRequestWithContext(limit(t), "POST", s.URL()+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,`+
+		`"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+agent.Token.Reveal())
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	resp, err := s.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	for _, sample := range []string{`signalbox_room_mcp_sessions`, `signalbox_room_agents_connected`,
+		`signalbox_room_connections{state="attached",transport="mcp"}`, `signalbox_room_attaches_total{again="false",transport="mcp"}`} {
+		s.Eventually(sample, func() bool { return s.Metric(sample) == 1 })
+	}
+}
