@@ -161,6 +161,7 @@ func (o *options) welcome(cfg *config.Config, a *appliance.Appliance, g *greetin
 	say("")
 	say("Next, in another terminal:")
 	say("  %s agents mint my-agent%s        # prints the environment for a z4j-bare agent", program, dir)
+	say("  %s rooms create plaza%s          # makes a room to speak in", program, dir)
 	say("  %s status%s", program, dir)
 	say("  curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/projects", shellQuote(keyFile), url)
 	say("")
