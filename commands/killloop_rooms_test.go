@@ -125,6 +125,7 @@ type killReceiver struct {
 	name    string
 	cfg     roomclient.Config
 	client  *roomclient.Client
+	start   int64 // it has asked for what follows
 	cursor  int64
 	items   []string // ids of items by sequence, from 1; "" for a join
 	streams int

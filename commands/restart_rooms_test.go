@@ -42,7 +42,11 @@ func TestRestartUnderManyClients(t *testing.T) {
 	l := p.crowd(clients)
 	var back sync.WaitGroup
 	all := make([]*restarted, clients)
+	db := openLedgerDB(t, filepath.Join(p.dir, "signalbox.db"))
+	heads := db.heads(t, l)
 	for i, r := range l.receivers {
+		r.start = heads[r.cfg.AgentID] // not all the joins of all the others
+		r.cursor, r.client.Open.StartFrom = r.start, &r.start
 		all[i] = &restarted{}
 		all[i].watch(r)
 	}
@@ -87,7 +91,6 @@ func TestRestartUnderManyClients(t *testing.T) {
 		}
 	}
 	await("connected", func(r *restarted) bool { return r.streams == 1 })
-	db := openLedgerDB(t, filepath.Join(p.dir, "signalbox.db"))
 	say(5)
 	l.drain(t, db)
 	full := usageOf(t, p.cmd.Process.Pid)
