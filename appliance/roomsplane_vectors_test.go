@@ -112,7 +112,12 @@ func live(t *testing.T, cfg *roomclient.Config, o roomclient.Open, hold func(roo
 			}
 			return nil
 		},
-		Ended: func(e roomclient.Ending) { c.endings <- e },
+		Ended: func(e roomclient.Ending) {
+			select {
+			case c.endings <- e:
+			default: // as many attempts while the server was down
+			}
+		},
 	}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
