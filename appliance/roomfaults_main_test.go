@@ -72,9 +72,25 @@ func follow(t testing.TB, cfg roomclient.Config, endpoint string, start int64, c
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
-	go func() { f.ended <- f.client.Run(ctx) }()
+	go func() { f.ended <- f.run(ctx) }()
 	t.Cleanup(f.stop)
 	return f
+}
+
+// run is the client and, when the streams are cut anywhere, who starts it again: a client whose connection_state was lost
+// on the way knows the generation before only, is told that another one has taken over, and stops for good (B.2, J.4).
+// Its host starts it with the position it has saved (J.8), on the same connection.
+func (f *follower) run(ctx context.Context) roomclient.Ending {
+	for {
+		end := f.client.Run(ctx)
+		if f.settle == nil || end.Stop != roomclient.StopTakenOver {
+			return end
+		}
+		f.mu.Lock()
+		at := f.cursor
+		f.mu.Unlock()
+		f.client.Open.StartFrom = &at
+	}
 }
 
 // stop ends the client and frees its connection at the server.
@@ -127,7 +143,8 @@ func settled(t *testing.T, s *appliancetest.Server) func() {
 func (f *follower) streamEnded(e roomclient.Ending) {
 	f.note(func() {
 		f.endings = append(f.endings, e)
-		if e.Stop != "" && e.Stop != "stopped" && f.wrong == nil {
+		lost := f.settle != nil && e.Stop == roomclient.StopTakenOver
+		if e.Stop != "" && e.Stop != "stopped" && !lost && f.wrong == nil {
 			f.wrong = fmt.Errorf("the client gave up, %s: %v", e.Stop, &e.Closed)
 		}
 	})

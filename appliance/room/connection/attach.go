@@ -77,7 +77,7 @@ func (a *agent) admit(q Request) ([]room.Ref, error) {
 		a.mu.Lock()
 	}
 	switch c := a.conns[q.ConnectionID]; {
-	case c != nil && q.ExpectedGeneration != nil && !c.continues(*q.ExpectedGeneration):
+	case c != nil && q.ExpectedGeneration != nil && *q.ExpectedGeneration != c.stream.generation:
 		return nil, takenOver()
 	case c == nil && len(a.conns) >= MaxLive:
 		return nil, fault.New(fault.Conflict,
@@ -95,15 +95,6 @@ func (a *agent) admit(q Request) ([]room.Ref, error) {
 		refs = append(refs, ref)
 	}
 	return refs, nil
-}
-
-// continues tells whether a stream may be attached that expects the generation: the current one (B.2, check 9). When the
-// current one was attached by expecting another, and its socket is gone before its client has shown that it knows of it,
-// that other one counts too: connection_state was lost on the way, and whoever comes back is who attached it. A client
-// that was refused here would stop for good.
-func (c *conn) continues(generation int64) bool {
-	s := c.stream
-	return generation == s.generation || s.expected != nil && generation == *s.expected && !s.known && !c.attached
 }
 
 // notMember names the room: a client drops a declared room only when it reads its id (B.3).
@@ -134,7 +125,6 @@ func (a *agent) attach(q Request, refs []room.Ref, protocol int, wake func()) *S
 	}
 	s.opened.Store(s.cursor.Load())
 	if again {
-		s.expected = q.ExpectedGeneration
 		a.displace(c)
 	}
 	c.stream, c.attached = s, true

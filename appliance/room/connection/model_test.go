@@ -27,8 +27,6 @@ type mconn struct {
 	spawn    bool
 	revision int // 0: declared nothing
 	gen      int64
-	expected *int64 // that the attach continued
-	known    bool   // its client has named gen since
 	attached bool
 	beat     time.Duration
 	claims   map[int64]bool
@@ -155,7 +153,7 @@ func (m *model) attach(agent int64, id string, scope Scope, spawn bool, revision
 	if c != nil && c.agent != agent {
 		return "conflict", 0
 	}
-	if c != nil && expected != nil && *expected != c.gen && (c.known || c.attached || c.expected == nil || *c.expected != *expected) {
+	if c != nil && expected != nil && *expected != c.gen {
 		return "taken_over", 0
 	}
 	if c == nil {
@@ -179,10 +177,8 @@ func (m *model) attach(agent int64, id string, scope Scope, spawn bool, revision
 		m.conns[id] = c
 	} else {
 		m.finish(c.gen, "taken_over")
-		c.expected = expected
 	}
 	m.gen++
-	c.known = false
 	c.scope, c.spawn, c.revision, c.gen, c.attached, c.beat, c.cursor = scope, spawn, revision, m.gen, true, m.now, after
 	for _, r := range rooms {
 		if c.claims[r] {
@@ -210,7 +206,6 @@ func (m *model) named(agent int64, id string, gen *int64) (*mconn, string) {
 	case gen == nil && c.revision >= 2:
 		return nil, "unfenced"
 	}
-	c.known = c.known || gen != nil
 	return c, ""
 }
 
@@ -227,7 +222,7 @@ func (m *model) accept(c *mconn, cursor int64) string {
 	if !c.attached {
 		return "no_stream"
 	}
-	c.beat, c.known = m.now, true
+	c.beat = m.now
 	if cursor <= c.cursor {
 		c.done = cursor
 	}

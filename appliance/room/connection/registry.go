@@ -188,7 +188,6 @@ func (c *conn) fence(generation *int64) error {
 	case generation != nil && *generation != c.stream.generation:
 		return takenOver()
 	}
-	c.stream.known = c.stream.known || generation != nil
 	return nil
 }
 

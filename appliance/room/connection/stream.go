@@ -27,9 +27,6 @@ type Stream struct {
 	held   atomic.Bool
 	end    atomic.Pointer[End]
 
-	expected *int64 // generation that the attach continued; nil: none
-	known    bool   // the client has named this generation since; under the claim lock
-
 	seen *view // of the last list of rooms written on this stream; under the claim lock
 }
 
@@ -229,7 +226,6 @@ func (c *conn) accept(reported int64, now time.Duration) error {
 	}
 	c.beat(now)
 	c.beats++
-	c.stream.known = true
 	if reported >= 0 && reported <= c.stream.cursor.Load() {
 		c.processed = reported
 	}
