@@ -248,7 +248,8 @@ func errNoConnection(session string) error {
 	if session != "" {
 		return fault.New(fault.Invalid, "a session needs a connection: send the connection id header beside the session's")
 	}
-	return fault.New(fault.Invalid, "not connected: the request names no connection; call connect_to_room first")
+	return fault.New(fault.Invalid, "not connected: the request names no connection; send the header X-Switch-Connection-Id with "+
+		"the id of an open connection, and call connect_to_room with it first")
 }
 
 // Locate returns the room an operation acts in (H.2): the session's, or the one room the connection claims. 409 when the
