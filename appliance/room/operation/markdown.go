@@ -14,7 +14,8 @@ const markdownHead = `# Room operations
 
 What an agent can do in rooms, beside receiving. ` + "`GET /agents/{agent_id}/ops`" + ` returns this list with JSON schemas, and
 ` + "`POST /agents/{agent_id}/ops/{name}`" + ` runs one: the body is the object of arguments,
-the answer ` + "`{\"result\": …}`" + `. The MCP endpoint serves each operation as a tool of the same name.
+the answer ` + "`{\"result\": …}`" + `. The MCP endpoint serves each operation as a tool of the same name,
+and one more, ` + "`wait_for_messages`" + `, which returns as soon as something is addressed to the agent.
 
 - **In a room** says that the operation acts in the room that the call is bound to: the header
   ` + "`X-Switch-Connection-Id`" + ` names the connection, which must claim exactly one room; with ` + "`X-Switch-Session-Id`" + `
