@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -27,7 +28,32 @@ func (a *API) listRooms(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, c, http.StatusOK, each(rooms, showRoom))
+	out := each(rooms, showRoom)
+	if err := a.nameOwners(ctx, rooms, out); err != nil {
+		return err
+	}
+	return reply(w, c, http.StatusOK, out)
+}
+
+// nameOwners names the owners of rooms, all from one reading of the people.
+func (a *API) nameOwners(ctx context.Context, rooms []room.Room, shown []roomPublic) error {
+	if len(rooms) == 0 {
+		return nil
+	}
+	people, err := a.Rooms.Identity.People(ctx)
+	if err != nil {
+		return err
+	}
+	names := make(map[uuid.UUID]string, len(people))
+	for i := range people {
+		names[people[i].ID] = people[i].Name
+	}
+	for i := range rooms {
+		if shown[i].Owner != nil {
+			shown[i].Owner.Name = names[rooms[i].OwnerID]
+		}
+	}
+	return nil
 }
 
 // replyRoom answers with all of a room.

@@ -5,12 +5,14 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"signalbox/appliance/fault"
 	"signalbox/appliance/room"
 	"signalbox/appliance/room/directory"
+	"signalbox/appliance/room/explain"
 	"signalbox/appliance/room/timeline"
 )
 
@@ -70,6 +72,8 @@ type statusOfPublic struct {
 	AgentID string      `json:"agent_id"`
 	Name    string      `json:"name"`
 	Status  room.Status `json:"status"`
+	// Covering counts the connections that are attached and cover the room: what is said reaches the agent over these.
+	Covering int `json:"covering"`
 }
 
 type postedPublic struct {
@@ -118,7 +122,8 @@ func (a *API) say(w http.ResponseWriter, c *call) error {
 			a.logTrouble(c.Request, err, "status of an addressed agent not told")
 			continue
 		}
-		out.Statuses = append(out.Statuses, statusOfPublic{ag.ID.String(), ag.Name, s})
+		out.Statuses = append(out.Statuses, statusOfPublic{ag.ID.String(), ag.Name, s,
+			hearers(covering(a.Rooms.Connections, no, p.Item.RoomNo))})
 	}
 	sortBy(out.Statuses, func(s *statusOfPublic) string { return s.Name })
 	status := http.StatusCreated
@@ -128,7 +133,17 @@ func (a *API) say(w http.ResponseWriter, c *call) error {
 	return reply(w, c, status, out)
 }
 
-// speaker is who posts.
+// hearers counts the connections that pass on what is said.
+func hearers(conns []explain.Connection) (n int) {
+	for i := range conns {
+		if conns[i].Attached && conns[i].Covers {
+			n++
+		}
+	}
+	return n
+}
+
+// speaker is who posts. An exact name wins over one that differs in case.
 func (a *API) speaker(c *call, as string) (context.Context, room.Actor, error) {
 	ctx, by, err := a.operator(c)
 	if err != nil || as == "" {
@@ -138,10 +153,35 @@ func (a *API) speaker(c *call, as string) (context.Context, room.Actor, error) {
 		return ctx, by, fault.Wrap(fault.Forbidden, err, "as: only an admin speaks for others")
 	}
 	p, err := a.Rooms.Identity.PersonNamed(ctx, as)
+	if fault.Is(err, fault.NotFound) {
+		p, err = a.personFolded(ctx, as)
+	}
 	if err == nil && p.DisabledAt != nil {
 		err = fault.New(fault.Conflict, "as: %s is disabled", p.Email)
 	}
 	return ctx, p.Actor(), err
+}
+
+// personFolded finds the only person whose name is the text, without regard to case.
+func (a *API) personFolded(ctx context.Context, text string) (found room.Person, err error) {
+	people, err := a.Rooms.Identity.People(ctx)
+	if err != nil {
+		return found, err
+	}
+	n := 0
+	for i := range people {
+		if strings.EqualFold(people[i].Name, text) {
+			found = people[i]
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return found, fault.New(fault.NotFound, "no person %q", text)
+	case 1:
+		return found, nil
+	}
+	return room.Person{}, fault.New(fault.Conflict, "several people are called %q: use the email address or the id", text)
 }
 
 // itemRecord is one item of a stream.

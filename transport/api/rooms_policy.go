@@ -86,6 +86,7 @@ type matcher struct {
 	text, hex       string
 	exact, begins   []namedPublic
 	connectionsOnly bool // ids are any texts, not UUIDs
+	anyCase         bool // names are the same in any case
 }
 
 func newMatcher(text string) *matcher {
@@ -99,7 +100,7 @@ func newMatcher(text string) *matcher {
 func (m *matcher) add(id, name string, names ...string) {
 	hit := namedPublic{id, name}
 	for _, n := range append(names, id) {
-		if n == m.text {
+		if n == m.text || m.anyCase && strings.EqualFold(n, m.text) {
 			m.exact = append(m.exact, hit)
 			return
 		}
@@ -159,6 +160,7 @@ func (a *API) match(c *call, kind string, m *matcher) error {
 			return nil
 		})
 	case "person":
+		m.anyCase = true
 		people, err := a.Rooms.Identity.People(ctx)
 		for i := range people {
 			m.add(people[i].ID.String(), people[i].Name, people[i].Name, people[i].Email)

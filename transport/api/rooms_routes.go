@@ -23,7 +23,7 @@ func roomsRoutes() []route {
 	const visibilities = "`read_visibility` and `write_visibility` public or private"
 	return []route{
 		read("GET", "/resolve", (*API).resolveNamed, doc{query: "`kind` room, room_agent, person, connection or registration_key (admin); `text`: a whole " +
-			"name, email or id, or at least 4 hex digits of the beginning of an id",
+			"name, email or id (people in any case), or at least 4 hex digits of the beginning of an id",
 			answer: "200 `{matches: [{id, name}]}`, at most 10; the beginnings of ids only when nothing matches whole"}),
 		read("GET", "/rooms", (*API).listRooms, doc{query: "`include_archived=true`, `group` id or name", answer: "200 array of Room, by name"}),
 		write("POST", "/rooms", (*API).createRoom, doc{body: "`name`; optional `description`, `instructions`, `channel_type` channel_public or " +
@@ -58,9 +58,9 @@ func saidRoutes() []route {
 			doc: doc{group: groupSaid, query: "`after` or `before` a position, `limit` clamped to 200; neither: the newest",
 				answer: "200 `{items: [RoomItem], head, more}`, oldest first"}},
 		{method: "POST", path: "/rooms/{id}/messages", where: everywhere, resource: roomsResource, write: true, role: agent.Operator, handle: (*API).say,
-			doc: doc{group: groupSaid, body: "`body`, `request_id` (idempotency key); optional `thread_id` (any message of the thread), `as` (email; admin): who speaks, " +
+			doc: doc{group: groupSaid, body: "`body`, `request_id` (idempotency key); optional `thread_id` (any message of the thread), `as` (a person's email, name or id; admin): who speaks, " +
 				"otherwise the operator person. A body that begins with ! is a command",
-				answer: "201 `{item, repeated, statuses: [{agent_id, name, status}], answers: [RoomItem]}`; 200 when the request was known; 403 when the speaker is not in " +
+				answer: "201 `{item, repeated, statuses: [{agent_id, name, status, covering}], answers: [RoomItem]}`, `covering` counts the attached connections that cover the room; 200 when the request was known; 403 when the speaker is not in " +
 					"the room; 409 in an archived room, and for another body under the request id"}},
 		{method: "GET", path: "/rooms/{id}/messages/stream", where: everywhere, resource: roomsResource, role: agent.Viewer, handle: (*API).streamItems,
 			doc: doc{group: groupSaid, query: "`cursor`, `follow` (true); without `cursor`, `last`: begin with that many of the newest", answer: "200 NDJSON, see Streams"}},

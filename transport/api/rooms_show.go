@@ -27,7 +27,7 @@ func showNamed(id uuid.UUID, name string) *namedPublic {
 	return &namedPublic{id.String(), name}
 }
 
-// roomPublic is a room. The owner has no name here: a list would need a read for each.
+// roomPublic is a room.
 type roomPublic struct {
 	ID              string           `json:"id"`
 	Name            string           `json:"name"`
@@ -46,6 +46,7 @@ type roomPublic struct {
 	UpdatedAt       stamp            `json:"updated_at"`
 }
 
+// showRoom leaves the owner without a name, which the room does not hold.
 func showRoom(r *room.Room) roomPublic {
 	return roomPublic{ID: r.ID.String(), Name: r.Name, Description: r.Description, Instructions: r.Instructions,
 		ChannelType: r.Channel, Chat: r.Chat, Owner: showNamed(r.OwnerID, ""), Group: showNamed(r.GroupID, r.GroupName),

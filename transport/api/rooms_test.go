@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"signalbox/appliance/agent"
+	"signalbox/appliance/room"
 	"signalbox/appliance/room/connection"
 )
 
@@ -139,6 +140,9 @@ func TestSay(t *testing.T) {
 	if a := g.do(g.admin, "POST", path, `{"body":"other","request_id":"r-1"}`); a.status != http.StatusConflict {
 		t.Errorf("another body under the id: %d %s", a.status, a.body)
 	}
+	if n := first.Statuses[0].Covering; n != 0 {
+		t.Errorf("%d connections cover the room of an agent that has none", n)
+	}
 	var ben postedPublic
 	g.ok(http.StatusCreated, "POST", path, `{"body":"hi","request_id":"r-1","as":"ben@example.com"}`, &ben)
 	if ben.Item.Sender.Name != "Ben" || ben.Item.ID == first.Item.ID {
@@ -179,6 +183,76 @@ func TestSay(t *testing.T) {
 	g.ok(http.StatusOK, "POST", "/rooms/"+p.room.ID+"/archive", "", nil)
 	if a := g.do(g.admin, "POST", path, `{"body":"hi","request_id":"r-5"}`); a.status != http.StatusConflict {
 		t.Errorf("in an archived room: %d %s", a.status, a.body)
+	}
+}
+
+// TestSayTellsWhoHears: an agent without a session in the room hears what is said over a connection that covers it.
+func TestSayTellsWhoHears(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	p := g.plaza(true)
+	g.ok(http.StatusCreated, "POST", "/room-agents", `{"name":"build-bot","connection_model":"session_addressable","overwrite":true}`, nil)
+	say := func(id string) statusOfPublic {
+		var out postedPublic
+		g.ok(http.StatusCreated, "POST", "/rooms/"+p.room.ID+"/messages", `{"body":"@build-bot hi","request_id":"`+id+`"}`, &out)
+		if len(out.Statuses) != 1 || out.Statuses[0].Status != room.StatusNoSession {
+			t.Fatalf("statuses %+v", out.Statuses)
+		}
+		return out.Statuses[0]
+	}
+	single := g.connect(p, func(q *connection.Request) { q.Scope = connection.ScopeSingle })
+	if s := say("single"); s.Covering != 0 {
+		t.Errorf("single without a claim: %+v", s)
+	}
+	single.Detach()
+	wide := g.connect(p, func(q *connection.Request) { q.ConnectionID = "77aa0011" })
+	if s := say("all"); s.Covering != 1 {
+		t.Errorf("scope all: %+v", s)
+	}
+	wide.Detach()
+	if s := say("detached"); s.Covering != 0 {
+		t.Errorf("detached: %+v", s)
+	}
+}
+
+// TestSayAs: whoever speaks is named by email, name or id, in any case.
+func TestSayAs(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	p := g.plaza(true)
+	path := "/rooms/" + p.room.ID + "/messages"
+	for i, as := range []string{"BEN", "Ben@Example.com", p.ben.ID} {
+		var ben postedPublic
+		g.ok(http.StatusCreated, "POST", path, fmt.Sprintf(`{"body":"hi","request_id":"as-%d","as":%q}`, i, as), &ben)
+		if ben.Item.Sender.Name != "Ben" {
+			t.Errorf("as %s: %+v", as, ben.Item.Sender)
+		}
+	}
+	for _, email := range []string{"one@example.com", "two@example.com"} {
+		g.ok(http.StatusCreated, "POST", "/people", `{"name":"Twin","email":"`+email+`"}`, nil)
+	}
+	for as, want := range map[string]struct {
+		status int
+		text   string
+	}{"zed": {404, `no person \"zed\"`}, "zed@example.com": {404, `no person \"zed@example.com\"`}, "TWIN": {409, "several people"}} {
+		a := g.do(g.admin, "POST", path, `{"body":"hi","request_id":"r","as":"`+as+`"}`)
+		if a.status != want.status || !strings.Contains(a.body, want.text) {
+			t.Errorf("as %s: %d %s", as, a.status, a.body)
+		}
+	}
+}
+
+// TestRoomListNamesOwners: the list tells the owner's name as one room does.
+func TestRoomListNamesOwners(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	p := g.plaza(true)
+	var list []roomPublic
+	var one roomPublic
+	g.ok(http.StatusOK, "GET", "/rooms", "", &list)
+	g.ok(http.StatusOK, "GET", "/rooms/"+p.room.ID, "", &one)
+	if len(list) != 1 || list[0].Owner == nil || list[0].Owner.Name == "" || *list[0].Owner != *one.Owner {
+		t.Errorf("list %+v, one %+v", list, one.Owner)
 	}
 }
 
@@ -331,6 +405,7 @@ func TestResolve(t *testing.T) {
 		"kind=room&text=" + strings.ReplaceAll(p.room.ID, "-", "")[:20]: p.room.ID,
 		"kind=room&text=plaz": "", "kind=room&text=" + p.room.ID[:3]: "",
 		"kind=room_agent&text=build-bot": p.agent.ID, "kind=person&text=ben@example.com": p.ben.ID, "kind=person&text=Ben": p.ben.ID,
+		"kind=person&text=BEN": p.ben.ID, "kind=person&text=Ben@Example.com": p.ben.ID, "kind=room&text=PLAZA": "", "kind=person&text=zed": "",
 		"kind=connection&text=5d0c": "5d0c1c3e", "kind=connection&text=5d0": "",
 	} {
 		var out struct{ Matches []namedPublic }
