@@ -313,6 +313,7 @@ func (c *client) refusal(resp *http.Response, body []byte) error {
 	api := decodeError(resp, body)
 	switch {
 	case api.status == http.StatusUnauthorized && c.token == "":
+		api.fault.Msg = "no API key given"
 		api.hint = "give an API key with --api-key-file or SIGNALBOX_API_KEY_FILE"
 	case api.status == http.StatusUnauthorized:
 		api.hint = "the server does not know this key: wrong, revoked or expired"

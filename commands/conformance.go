@@ -64,8 +64,6 @@ what was seen, or why it was skipped. A run takes about two minutes, most of the
 	f.StringArrayVar(&c.agentKeys, "agent-key", nil, "ID=KEY of an agent that exists; give it twice")
 	f.IntSliceVar(&c.only, "only", nil, "only the vectors of these numbers")
 	f.DurationVar(&c.timeout, "timeout", conformance.DefaultTimeout, "longest time for one vector, beside what it has to wait")
-	cmd.MarkFlagsMutuallyExclusive("key", "key-file", "agent-key")
-	cmd.MarkFlagsOneRequired("key", "key-file", "agent-key")
 	return cmd
 }
 
@@ -79,6 +77,9 @@ func (c *conformanceRooms) options(opts *options) (o conformance.Options, err er
 	}
 	if c.timeout < time.Second {
 		return o, usagef("--timeout: must be at least 1s, got %s", c.timeout)
+	}
+	if err := c.checkKeys(); err != nil {
+		return o, err
 	}
 	o.Only, o.Timeout = c.only, c.timeout
 	text := ""
@@ -105,6 +106,24 @@ func (c *conformanceRooms) options(opts *options) (o conformance.Options, err er
 		o.Agents = append(o.Agents, a)
 	}
 	return o, c.reach(opts, &o)
+}
+
+// checkKeys wants exactly one way to have agents.
+func (c *conformanceRooms) checkKeys() error {
+	ways := 0
+	for _, given := range []bool{c.key != "", c.keyFile != "", len(c.agentKeys) > 0} {
+		if given {
+			ways++
+		}
+	}
+	switch ways {
+	case 0:
+		return usagef("a registration key is needed: make one with `signalbox roomagents keys mint conformance --out registration.key` " +
+			"and give it with --key-file; where none can be had, name two agents that exist with --agent-key")
+	case 1:
+		return nil
+	}
+	return usagef("give only one of --key, --key-file and --agent-key")
 }
 
 // readAgentKey reads ID=KEY. Its errors show no key.

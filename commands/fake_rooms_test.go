@@ -17,6 +17,7 @@ type fakeRooms struct {
 	keys        []object
 	connections []object
 	posted      map[string]object // by request id
+	covering    int               // connections that hear what is addressed
 	loseAnswers int               // store this many posts and break the connection instead of answering
 }
 
@@ -92,7 +93,7 @@ func (f *fakeServer) roomRoutes(locked lockedRoute) {
 				id, name = o["connection_id"].(string), ""
 			}
 			bare := strings.ReplaceAll(id, "-", "")
-			if name == text || o["email"] == text || id == text || len(text) >= 4 && strings.HasPrefix(bare, strings.ReplaceAll(text, "-", "")) {
+			if name == text || kind == "person" && (strings.EqualFold(name, text) || strings.EqualFold(asText(o["email"]), text)) || id == text || len(text) >= 4 && strings.HasPrefix(bare, strings.ReplaceAll(text, "-", "")) {
 				matches = append(matches, object{"id": id, "name": name})
 			}
 		}
@@ -191,7 +192,7 @@ func (f *fakeServer) roomAgentRoutes(locked lockedRoute, one oneRoute) {
 		name := body["name"].(string)
 		a := find(r.agents, "name", name)
 		if a != nil && body["overwrite"] != true {
-			f.fail(w, reply{status: 409, code: "conflict", message: "name is taken", details: object{"name": name}})
+			f.fail(w, reply{status: 409, code: "conflict", message: "name: an agent called " + name + " exists already", details: object{"name": name}})
 			return
 		}
 		if a == nil {
@@ -442,7 +443,7 @@ func (f *fakeServer) saidRoutes(locked lockedRoute, one oneRoute) {
 		body := readBody(req)
 		p := r.people[0]
 		if as := asText(body["as"]); as != "" {
-			if p = find(r.people, "email", as); p == nil {
+			if p = find(r.people, "id", as); p == nil {
 				f.notFound(w, "person")
 				return
 			}
@@ -452,7 +453,7 @@ func (f *fakeServer) saidRoutes(locked lockedRoute, one oneRoute) {
 			return
 		}
 		if room["archived_at"] != nil {
-			f.fail(w, reply{status: 409, code: "conflict", message: "the room is archived"})
+			f.fail(w, reply{status: 409, code: "conflict", message: "room " + room["id"].(string) + " is archived"})
 			return
 		}
 		if old := r.posted[asText(body["request_id"])]; old != nil {
@@ -460,11 +461,15 @@ func (f *fakeServer) saidRoutes(locked lockedRoute, one oneRoute) {
 			answer(w, 200, old)
 			return
 		}
-		item := f.addItem(room, "message", object{"kind": "person", "id": p["id"], "name": p["name"]}, asText(body["body"]), body["thread_id"])
+		kind := "message"
+		if strings.HasPrefix(asText(body["body"]), "!") {
+			kind = "command"
+		}
+		item := f.addItem(room, kind, object{"kind": "person", "id": p["id"], "name": p["name"]}, asText(body["body"]), body["thread_id"])
 		statuses := []object{}
 		for _, m := range room["members"].([]object) {
 			if strings.Contains(asText(body["body"]), "@"+m["name"].(string)) && m["open_command"] == nil {
-				statuses = append(statuses, object{"agent_id": m["agent_id"], "name": m["name"], "status": "no_session"})
+				statuses = append(statuses, object{"agent_id": m["agent_id"], "name": m["name"], "status": "no_session", "covering": r.covering})
 			}
 		}
 		posted := object{"item": item, "repeated": false, "statuses": statuses, "answers": []object{}}

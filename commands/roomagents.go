@@ -203,7 +203,15 @@ policy is shown; its output with --json is what --file takes, under "policy".`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var rules json.RawMessage
 			change := true
+			ways := 0
+			for _, flag := range []string{"open", "owner-only", "file"} {
+				if cmd.Flags().Changed(flag) {
+					ways++
+				}
+			}
 			switch {
+			case ways > 1:
+				return usagef("--open, --owner-only and --file exclude each other: an agent has one policy")
 			case open:
 				rules = json.RawMessage("null")
 			case ownerOnly:
@@ -250,136 +258,5 @@ policy is shown; its output with --json is what --file takes, under "policy".`,
 	cmd.Flags().BoolVar(&open, "open", false, "let everybody address it")
 	cmd.Flags().BoolVar(&ownerOnly, "owner-only", false, "let only its owner address it")
 	cmd.Flags().StringVar(&file, "file", "", "JSON file with the rules")
-	cmd.MarkFlagsMutuallyExclusive("open", "owner-only", "file")
-	return cmd
-}
-
-func newRoomAgentsKeysCommand(opts *options) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "keys",
-		Short: "Mint, list and revoke keys that register agents",
-		Long: `Mint, list and revoke keys that register agents. What a registration key registers belongs to the person it was made for;
-what a bootstrap key registers belongs to nobody who signs in. The agents stay when the key is revoked.`,
-		Example: `  signalbox roomagents keys mint laptop --person ben@example.com > registration.key
-  signalbox roomagents keys list
-  signalbox roomagents keys revoke laptop --yes`,
-	}
-	cmd.AddCommand(newRegistrationKeysMintCommand(opts), newRegistrationKeysListCommand(opts), newRegistrationKeysRevokeCommand(opts))
-	return cmd
-}
-
-func newRegistrationKeysMintCommand(opts *options) *cobra.Command {
-	var (
-		person    string
-		bootstrap bool
-	)
-	cmd := &cobra.Command{
-		Use:   "mint [LABEL]",
-		Short: "Mint a registration key and print it once",
-		Long:  "Mint a registration key. The key alone goes to stdout, this once; everything else goes to stderr.",
-		Example: `  signalbox roomagents keys mint laptop > registration.key
-  signalbox roomagents keys mint ben-laptop --person ben@example.com
-  signalbox roomagents keys mint installer --bootstrap --json`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if bootstrap && person != "" {
-				return usagef("--bootstrap and --person exclude each other: a bootstrap key belongs to no person")
-			}
-			c, err := opts.newClient()
-			if err != nil {
-				return err
-			}
-			body := map[string]any{"kind": "registration", "label": ""}
-			if bootstrap {
-				body["kind"] = "bootstrap"
-			}
-			if len(args) == 1 {
-				body["label"] = args[0]
-			}
-			if person != "" {
-				if body["person_id"], err = c.find(cmd.Context(), kindPerson, person); err != nil {
-					return err
-				}
-			}
-			var k record[registrationKeyRow]
-			if err := c.post(cmd.Context(), "/registration-keys", body, &k); err != nil {
-				return err
-			}
-			if opts.json {
-				return opts.out.object("registration_key", k)
-			}
-			opts.out.text("%s", k.V.Key)
-			opts.out.say("%s key %s (%s) minted for %s; it is not shown again", k.V.Kind, shortID(k.V.ID), oneLine(k.V.Label), oneLine(nameOf(k.V.Person)))
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&person, "person", "", "who owns what it registers: email, name or id (default: the operator person)")
-	cmd.Flags().BoolVar(&bootstrap, "bootstrap", false, "a key of the deployment: what it registers belongs to a person that nobody signs in as")
-	_ = cmd.RegisterFlagCompletionFunc("person", opts.completePeople())
-	return cmd
-}
-
-func newRegistrationKeysListCommand(opts *options) *cobra.Command {
-	var revoked bool
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List registration keys",
-		Example: `  signalbox roomagents keys list
-  signalbox roomagents keys list --revoked --json`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := opts.newClient()
-			if err != nil {
-				return err
-			}
-			query := url.Values{}
-			if revoked {
-				query.Set("include_revoked", "true")
-			}
-			var keys []record[registrationKeyRow]
-			if err := c.get(cmd.Context(), "/registration-keys", query, &keys); err != nil {
-				return err
-			}
-			if opts.json {
-				return opts.out.document(field{"items", nonNil(keys)}, field{"next_cursor", nil})
-			}
-			rows := make([][]string, 0, len(keys))
-			for _, k := range keys {
-				rows = append(rows, []string{dash(k.V.Label), k.V.Kind, dash(nameOf(k.V.Person)), opts.out.when(&k.V.CreatedAt),
-					opts.out.when(k.V.RevokedAt), k.V.ID})
-			}
-			return opts.out.table([]string{"LABEL", "KIND", "FOR", "CREATED", "REVOKED", "ID"}, rows)
-		},
-	}
-	cmd.Flags().BoolVar(&revoked, "revoked", false, "include revoked keys")
-	return cmd
-}
-
-func newRegistrationKeysRevokeCommand(opts *options) *cobra.Command {
-	var confirm confirmation
-	cmd := &cobra.Command{
-		Use:   "revoke KEY",
-		Short: "Revoke a registration key for good; the agents it registered stay",
-		Example: `  signalbox roomagents keys revoke laptop --yes
-  signalbox roomagents keys revoke 0193 --yes --json`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, id, err := opts.clientAnd(cmd.Context(), kindRegistrationKey, args[0])
-			if err != nil {
-				return err
-			}
-			if err := confirm.ask(opts, fmt.Sprintf("Revoke registration key %s? This cannot be undone.", args[0])); err != nil {
-				return err
-			}
-			if err := c.do(cmd.Context(), http.MethodDelete, roomPath("registration-keys", id), nil, nil, nil); err != nil {
-				return err
-			}
-			if opts.json {
-				return opts.out.document(field{"registration_key_id", id}, field{"revoked", true})
-			}
-			opts.out.text("registration key %s revoked", id)
-			return nil
-		},
-	}
-	confirm.add(cmd)
 	return cmd
 }

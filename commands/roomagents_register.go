@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"signalbox/appliance/fault"
 )
 
 // agentsDir is where the stdio runtime looks for agents, below its working directory.
@@ -98,7 +100,7 @@ new key and the given profile; its id, its rooms and its policy stay.`,
 				}
 			}
 			return opts.showKeyOnce(cmd.Context(), c, args[0], out, overwrite, func(into *registeredAgent) error {
-				return c.post(cmd.Context(), "/room-agents", body, into)
+				return nameTaken(c.post(cmd.Context(), "/room-agents", body, into), args[0], overwrite)
 			})
 		},
 	}
@@ -115,6 +117,21 @@ new key and the given profile; its id, its rooms and its policy stay.`,
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("owner", opts.completePeople())
 	return cmd
+}
+
+// nameTaken adds the next step to a registration that the name refuses.
+func nameTaken(err error, name string, overwrite bool) error {
+	var api *apiError
+	if !fault.Is(err, fault.Conflict) || !errors.As(err, &api) {
+		return err
+	}
+	api.hint = "give it a new key with `signalbox roomagents rotate " + oneLine(name) + "`"
+	if overwrite {
+		api.hint += "; --overwrite is for an agent of the same owner"
+	} else {
+		api.hint += ", or a new key and this profile with --overwrite"
+	}
+	return err
 }
 
 func newRoomAgentsRotateCommand(opts *options) *cobra.Command {

@@ -70,7 +70,7 @@ func visibility(r roomRow) string {
 	case r.ReadVisibility != "public":
 		return "owner"
 	case r.WriteVisibility != "public":
-		return "all, owner writes"
+		return "all, owner edits"
 	}
 	return "all"
 }
@@ -253,7 +253,11 @@ Agents are told of what is said from now on; each agent's own policy decides who
 			if err := c.post(cmd.Context(), "/rooms", body, &r); err != nil {
 				return err
 			}
-			return opts.showRoom(r)
+			if err := opts.showRoom(r); err != nil {
+				return err
+			}
+			opts.adviseNamesakes(cmd.Context(), c, r.V.ID, r.V.Name)
+			return nil
 		},
 	}
 	flags.add(cmd)

@@ -46,11 +46,11 @@ until its own last line has come back, and ends.`,
 			if !onTerminal && !cmd.Flags().Changed("last") {
 				last = 0
 			}
-			c, id, err := opts.clientAnd(cmd.Context(), kindRoom, args[0])
+			s, err := opts.newSpeaker(cmd.Context(), args[0], as)
 			if err != nil {
 				return err
 			}
-			st, err := roomStream(c, id, &streamFlags{follow: true}, last)
+			st, err := roomStream(s.client, s.room, &streamFlags{follow: true}, last)
 			if err != nil {
 				return err
 			}
@@ -59,10 +59,10 @@ until its own last line has come back, and ends.`,
 				return err
 			}
 			defer screen.close()
-			return opts.chat(cmd.Context(), st, speaker{c, id, as}, screen)
+			return opts.chat(cmd.Context(), st, s, screen)
 		},
 	}
-	cmd.Flags().StringVar(&as, "as", "", "email of the person who speaks (admins only; default: the operator person)")
+	cmd.Flags().StringVar(&as, "as", "", "person who speaks: email, name or id (admins only; default: the operator person)")
 	cmd.Flags().IntVar(&last, "last", 10, "begin with this many of the newest messages (piped: 0)")
 	_ = cmd.RegisterFlagCompletionFunc("as", opts.completePeople())
 	return cmd

@@ -86,13 +86,13 @@ An agent is told of what is said after it joined. Its own policy decides who may
 					body["listening"] = listening
 				}
 				if err := c.post(cmd.Context(), roomPath("rooms", id, "agents"), body, nil); err != nil {
-					return err
+					return blameArchive(err, args[0])
 				}
 			}
 			if len(personIDs) > 0 {
 				body := map[string]any{"person_ids": personIDs, "manager": manager}
 				if err := c.post(cmd.Context(), roomPath("rooms", id, "people"), body, nil); err != nil {
-					return err
+					return blameArchive(err, args[0])
 				}
 			}
 			return opts.showRoomOf(cmd.Context(), c, id)

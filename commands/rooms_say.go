@@ -19,7 +19,18 @@ import (
 type speaker struct {
 	client *client
 	room   string // id
-	as     string // email of a person; "": the operator person
+	called string // the room as the user named it
+	as     string // id of a person; "": the operator person
+}
+
+// newSpeaker finds the room and who is to speak.
+func (o *options) newSpeaker(ctx context.Context, room, as string) (s speaker, err error) {
+	s.called = room
+	if s.client, s.room, err = o.clientAnd(ctx, kindRoom, room); err != nil || as == "" {
+		return s, err
+	}
+	s.as, err = s.client.find(ctx, kindPerson, as)
+	return s, err
 }
 
 // say posts once. Under the same request id it can be repeated: the server answers what it stored.
@@ -33,7 +44,17 @@ func (s speaker) say(ctx context.Context, text, thread, requestID string) (recor
 	}
 	var p record[postedItem]
 	err := s.client.post(ctx, roomPath("rooms", s.room, "messages"), body, &p)
-	return p, err
+	return p, blameArchive(err, s.called)
+}
+
+// blameArchive words the refusal of an archived room: named as the user named it, with the next step.
+func blameArchive(err error, called string) error {
+	var refused *apiError
+	if fault.Is(err, fault.Conflict) && errors.As(err, &refused) && strings.Contains(refused.fault.Msg, "is archived") {
+		refused.fault.Msg = "room " + oneLine(called) + " is archived"
+		refused.hint = "open it again with `signalbox rooms unarchive " + shellQuote(oneLine(called)) + "`"
+	}
+	return err
 }
 
 // unsure tells whether a post may have been stored though no answer says so.
@@ -50,7 +71,7 @@ func newRoomsSayCommand(opts *options) *cobra.Command {
 		Long: `Say something in a room, as the operator person or with --as as somebody else. Whoever speaks has to be in the room.
 
 TEXT "-" reads it from stdin. Mention an agent with @NAME to address it; a text that begins with ! is a command (!help
-lists them). The request carries an id: repeated with the same --request-id, the message is stored once.`,
+lists them). A text that addresses no agent is said all the same, with a note on stderr. The request carries an id: repeated with the same --request-id, the message is stored once.`,
 		Example: `  signalbox rooms say plaza '@build-bot status?'
   signalbox rooms say plaza '!reset @build-bot' --as ben@example.com
   signalbox rooms say plaza 'thanks' --thread plaza:12 --json`,
@@ -74,16 +95,16 @@ lists them). The request carries an id: repeated with the same --request-id, the
 			if requestID == "" {
 				requestID = uuid.NewString()
 			}
-			c, id, err := opts.clientAnd(cmd.Context(), kindRoom, args[0])
+			s, err := opts.newSpeaker(cmd.Context(), args[0], as)
 			if err != nil {
 				return err
 			}
 			if thread != "" {
-				if thread, err = c.findItem(cmd.Context(), thread); err != nil {
+				if thread, err = s.client.findItem(cmd.Context(), thread); err != nil {
 					return err
 				}
 			}
-			p, err := (speaker{c, id, as}).say(cmd.Context(), text, thread, requestID)
+			p, err := s.say(cmd.Context(), text, thread, requestID)
 			if err != nil {
 				if unsure(err) {
 					opts.out.say("whether it was stored is not known; repeat with --request-id %s and it is stored once", requestID)
@@ -94,10 +115,11 @@ lists them). The request carries an id: repeated with the same --request-id, the
 				return opts.out.object("posted", p)
 			}
 			opts.showPosted(args[0], p.V)
+			opts.adviseAddressed(cmd.Context(), s, text, p.V)
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&as, "as", "", "email of the person who speaks (admins only; default: the operator person)")
+	cmd.Flags().StringVar(&as, "as", "", "person who speaks: email, name or id (admins only; default: the operator person)")
 	cmd.Flags().StringVar(&thread, "thread", "", "message of the thread to answer in: id, or ROOM:POSITION")
 	cmd.Flags().StringVar(&requestID, "request-id", "", "idempotency key, 1 to 200 characters (default: a new one)")
 	_ = cmd.RegisterFlagCompletionFunc("as", opts.completePeople())
@@ -112,7 +134,7 @@ func (o *options) showPosted(room string, p postedItem) {
 	}
 	o.out.text("%s:%d  %s%s", oneLine(room), p.Item.Position, p.Item.ID, repeated)
 	for _, s := range p.Statuses {
-		o.out.text("addressed %s: %s", oneLine(s.Name), s.Status)
+		o.out.text("addressed %s: %s", oneLine(s.Name), s.heard())
 	}
 	for i := range p.Answers {
 		o.out.text("%s", o.itemLine(&p.Answers[i]))

@@ -182,7 +182,8 @@ func TestRoomFromTheCommandLineToAnAgentAndBack(t *testing.T) {
 		t.Errorf("connections %+v", conns.Items)
 	}
 	opts, out, talk = r.options("", false)
-	if got := opts.execute(t.Context(), []string{"status"}); got != ExitOK || !strings.Contains(out.String(), "1 over websocket, 0 detached") {
+	if got := opts.execute(t.Context(), []string{"status"}); got != ExitOK || !strings.Contains(out.String(), "1 over websocket, 0 detached") ||
+		!strings.Contains(out.String(), "\ntask agents: ") || !strings.Contains(out.String(), "\ntask sessions: ") {
 		t.Errorf("status: exit code %d: %s%s", got, out, talk)
 	}
 	runJSON(t, r, ExitOK, &struct{}{}, "connections", "evict", bot.id[:8], "--yes")

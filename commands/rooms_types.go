@@ -105,14 +105,18 @@ type roomSender struct {
 }
 
 type postedItem struct {
-	Item     roomItem `json:"item"`
-	Repeated bool     `json:"repeated"`
-	Statuses []struct {
-		AgentID string `json:"agent_id"`
-		Name    string `json:"name"`
-		Status  string `json:"status"`
-	} `json:"statuses"`
-	Answers []roomItem `json:"answers"`
+	Item     roomItem         `json:"item"`
+	Repeated bool             `json:"repeated"`
+	Statuses []addressedAgent `json:"statuses"`
+	Answers  []roomItem       `json:"answers"`
+}
+
+// addressedAgent is an agent that a message is for. Covering counts its connections that are attached and cover the room.
+type addressedAgent struct {
+	AgentID  string `json:"agent_id"`
+	Name     string `json:"name"`
+	Status   string `json:"status"`
+	Covering int    `json:"covering"`
 }
 
 type roomItemPage struct {
@@ -211,7 +215,7 @@ type registrationKeyRow struct {
 	Person    *idName    `json:"person"`
 	CreatedAt time.Time  `json:"created_at"`
 	RevokedAt *time.Time `json:"revoked_at"`
-	Key       string     `json:"key"`
+	Key       string     `json:"key,omitempty"`
 }
 
 type connectionRow struct {

@@ -226,6 +226,8 @@ func scriptFake(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	case "lose-answers": // lose-answers N: store as many posts without an answer
 		f.rooms.loseAnswers, _ = strconv.Atoi(args[1])
+	case "covering": // covering N: so many connections hear what is addressed
+		f.rooms.covering, _ = strconv.Atoi(args[1])
 	case "connection": // connection ID AGENT
 		agent := find(f.rooms.agents, "name", args[2])
 		f.rooms.connections = append(f.rooms.connections, object{"connection_id": args[1], "agent": named(agent), "scope": "single",

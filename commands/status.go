@@ -46,8 +46,8 @@ func (o *options) showStatus(s statusRow) error {
 		[2]string{"version", s.Version}, [2]string{"started", o.out.when(s.StartedAt)}, [2]string{"epoch", s.Epoch},
 		[2]string{"database", fmt.Sprintf("%s, %s and %s of WAL, schema %d", s.Store.Path, bytesText(s.Store.SizeBytes),
 			bytesText(s.Store.WALBytes), s.Store.SchemaVersion)},
-		[2]string{"sessions", fmt.Sprintf("%d WebSocket, %d long-poll", s.Sessions.WS, s.Sessions.LongPoll)},
-		[2]string{"agents", fmt.Sprintf("%d of %d online", s.Agents.Online, s.Agents.Total)},
+		[2]string{"task sessions", fmt.Sprintf("%d WebSocket, %d long-poll", s.Sessions.WS, s.Sessions.LongPoll)},
+		[2]string{"task agents", fmt.Sprintf("%d of %d online", s.Agents.Online, s.Agents.Total)},
 		[2]string{"commands", fmt.Sprintf("%d pending, %d dispatched", s.Commands.Pending, s.Commands.Dispatched)},
 		[2]string{"rooms", roomFigures(s)}, [2]string{"room agents", roomLines(s)})
 }
