@@ -47,7 +47,7 @@ run: bin/signalbox
 
 ## test: every test, with the race detector where a C compiler is found
 test:
-	$(GO) test $(RACE) ./...
+	$(GO) test -timeout 30m $(RACE) ./...
 
 ## check: what a change must pass
 check: fmt vet lint test kill fuzz tidy

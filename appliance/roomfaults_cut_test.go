@@ -18,7 +18,7 @@ func overBoth(t *testing.T, test func(t *testing.T, sse bool)) {
 }
 
 // everyByte bounds how far answers are cut at each byte.
-const everyByte = 300
+const everyByte = 120
 
 // offsets are where a part of an exchange is cut: at each byte up to a bound, then here and there. With
 // SIGNALBOX_FAULTS=all it is cut at each byte whatever its length.
@@ -26,7 +26,7 @@ func offsets(length, every int64) (at []int64) {
 	for n := int64(0); n < length; n++ {
 		at = append(at, n)
 		if n >= every && os.Getenv("SIGNALBOX_FAULTS") != "all" {
-			n += rand.Int64N(40)
+			n += rand.Int64N(80)
 		}
 	}
 	return at

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -229,7 +230,8 @@ func TestConformanceFindsViolations(t *testing.T) {
 	s := appliancetest.Start(t, frozen())
 	payload := func(data fields) fields { return data["payload"].(fields) }
 	twice := func(f, _ fields) []fields { return []fields{f, f} }
-	third, pairs := 0, 0
+	var third atomic.Int64
+	pairs := 0
 	for _, tc := range []struct {
 		vector int
 		name   string
@@ -284,7 +286,7 @@ func TestConformanceFindsViolations(t *testing.T) {
 		}}},
 		{16, "the loser is not told", "D.3", lie{frame: without("room_released")}},
 		{16, "an old client is told what it does not know", "D.3", lie{frame: on("subscription_changed", func(f, d fields) []fields {
-			if third++; third < 4 {
+			if third.Add(1) < 4 {
 				return []fields{f}
 			}
 			return []fields{{"event": "room_released", "data": fields{"room_id": "x", "session_id": nil}}, f}

@@ -100,6 +100,7 @@ type Media struct {
 	sweeping sync.Mutex
 	rows     int64 // rows up to here have been looked at by Sweep
 	shard    int   // directory that Sweep looks at next
+	looked   bool  // Sweep has looked at all rows of this pass
 }
 
 // New makes the directory, removes what an interrupted upload left in it, and sums up what is kept.

@@ -30,9 +30,15 @@ type Swept struct {
 func (m *Media) Sweep(ctx context.Context) (done Swept, more bool, err error) {
 	m.sweeping.Lock()
 	defer m.sweeping.Unlock()
-	moreRows, err := m.sweepRows(ctx, &done)
-	if err != nil {
-		return done, false, err
+	if m.shard == 0 {
+		m.looked = false
+	}
+	if !m.looked {
+		moreRows, err := m.sweepRows(ctx, &done)
+		if err != nil {
+			return done, false, err
+		}
+		m.looked = !moreRows
 	}
 	if err := m.sweepShard(ctx, &done); err != nil {
 		return done, false, err
@@ -43,7 +49,7 @@ func (m *Media) Sweep(ctx context.Context) (done Swept, more bool, err error) {
 		err = m.recount(ctx)
 		m.placing.Unlock()
 	}
-	return done, moreRows || m.shard != 0, err
+	return done, !m.looked || m.shard != 0, err
 }
 
 // sweepRows looks at the next rows, each once in the life of the process.
