@@ -19,7 +19,6 @@ import (
 // member is an agent that joins and leaves rooms while it is followed.
 type member struct {
 	cfg  roomclient.Config
-	no   int64
 	f    *follower
 	stay uuid.UUID // the room that it never leaves
 
