@@ -255,7 +255,7 @@ func TestConformanceFindsViolations(t *testing.T) {
 		{4, "no pings", "C.3", lie{frame: without("ping")}},
 		{5, "twice", "E.2", lie{frame: on("message", twice)}},
 		{5, "addressed to nobody", "D.8", lie{frame: with("message", func(d fields) { payload(d)["addressed"] = false })}},
-		{5, "an id that is not the sequence", "D.1", lie{frame: on("message", func(f, _ fields) []fields { f["id"] = 1 << 40; return []fields{f} })}},
+		{5, "an id that is not the sequence", "D.1", lie{frame: on("message", func(f, _ fields) []fields { f["id"] = int64(1) << 40; return []fields{f} })}},
 		{6, "evicted", "C.6", lie{frame: on("ping", func(fields, fields) []fields {
 			return []fields{{"event": "gap", "data": fields{}}, {"event": "ping", "data": fields{}}}
 		})}},

@@ -106,7 +106,7 @@ func TestWaitHandsOverWhatConcernsTheAgentOnce(t *testing.T) {
 		[]string{"@fox two"}) {
 		t.Errorf("again after the first: %v", back.bodies())
 	}
-	if ahead := h.wait(map[string]any{"timeout_seconds": 0, "after": 1 << 40}); ahead.Cursor != got.Cursor {
+	if ahead := h.wait(map[string]any{"timeout_seconds": 0, "after": int64(1) << 40}); ahead.Cursor != got.Cursor {
 		t.Errorf("a cursor ahead moved on to %d", ahead.Cursor)
 	}
 	r.say(r.room, "more chatter")
