@@ -119,3 +119,21 @@ func TestDocCommandsAreFound(t *testing.T) {
 		}
 	}
 }
+
+// The proxies' configurations that docs/proxies.md shows are the files of deploy/, which the interop tests put in front of
+// the real binary.
+func TestProxiesAreShownAsTheyAreTested(t *testing.T) {
+	shown, err := os.ReadFile(filepath.Join("..", "docs", "proxies.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, file := range map[string]string{"nginx": "nginx.conf", "caddyfile": "Caddyfile"} {
+		text, err := os.ReadFile(filepath.Join("..", "deploy", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(shown), "```"+kind+"\n"+string(text)+"```\n") {
+			t.Errorf("docs/proxies.md does not show deploy/%s as it is", file)
+		}
+	}
+}
