@@ -112,24 +112,7 @@ func (r *reader) DirPeopleOf(roomNo int64) ([]int64, error) {
 
 // DirChildren returns the agents whose parent the agent is, by name.
 func (r *reader) DirChildren(agentNo int64) ([]room.Agent, error) {
-	rows, err := r.Query(`SELECT `+roomAgentColumns+fromRoomAgents+` WHERE a.parent_no = ? ORDER BY a.name`, agentNo)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	out := []room.Agent{}
-	for rows.Next() {
-		var row roomAgentRow
-		if err := rows.Scan(row.dest()...); err != nil {
-			return nil, err
-		}
-		a, err := row.agent()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, a)
-	}
-	return out, rows.Err()
+	return r.roomAgents(`a.parent_no = ? ORDER BY a.name`, agentNo)
 }
 
 // DirPeopleNamed returns the people with the email, or else with the name, at most limit.

@@ -287,8 +287,12 @@ func (r *reader) RoomAgents(f identity.AgentFilter, limit int) ([]room.Agent, er
 	if f.OwnerNo != 0 {
 		where, args = append(where, `a.owner_no = ?`), append(args, f.OwnerNo)
 	}
-	rows, err := r.Query(`SELECT `+roomAgentColumns+fromRoomAgents+` WHERE `+strings.Join(where, ` AND `)+
-		` ORDER BY a.name LIMIT ?`, append(args, limit)...)
+	return r.roomAgents(strings.Join(where, ` AND `)+` ORDER BY a.name LIMIT ?`, append(args, limit)...)
+}
+
+// roomAgents lists the agents of a condition.
+func (r *reader) roomAgents(where string, args ...any) ([]room.Agent, error) {
+	rows, err := r.Query(`SELECT `+roomAgentColumns+fromRoomAgents+` WHERE `+where, args...)
 	if err != nil {
 		return nil, err
 	}
