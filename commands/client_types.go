@@ -12,6 +12,15 @@ type record[T any] struct {
 	raw json.RawMessage
 }
 
+// values are the fields of rows.
+func values[T any](rows []record[T]) []T {
+	out := make([]T, 0, len(rows))
+	for _, r := range rows {
+		out = append(out, r.V)
+	}
+	return out
+}
+
 func (r *record[T]) UnmarshalJSON(data []byte) error {
 	r.raw = append(json.RawMessage(nil), data...)
 	return json.Unmarshal(data, &r.V)

@@ -39,11 +39,7 @@ func newLinksListCommand(opts *options) *cobra.Command {
 			if opts.json {
 				return opts.out.document(field{"items", nonNil(links)}, field{"next_cursor", nil})
 			}
-			list := make([]roomLink, 0, len(links))
-			for _, l := range links {
-				list = append(list, l.V)
-			}
-			return opts.showLinks(list)
+			return opts.showLinks(values(links))
 		},
 	}
 }

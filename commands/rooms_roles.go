@@ -40,11 +40,7 @@ func newRolesListCommand(opts *options) *cobra.Command {
 			if opts.json {
 				return opts.out.document(field{"items", nonNil(roles)}, field{"next_cursor", nil})
 			}
-			list := make([]roomRole, 0, len(roles))
-			for _, r := range roles {
-				list = append(list, r.V)
-			}
-			return opts.showRoles(list)
+			return opts.showRoles(values(roles))
 		},
 	}
 }

@@ -103,7 +103,7 @@ func newRig(t *testing.T, change ...func(*roommcp.Options)) *rig {
 		Bodies: transport.NewBodies(func(*http.Request) int64 { return 1 << 20 },
 			func(*http.Request) bool { return false })}.Wrap(transport.Mux(mux)))
 	t.Cleanup(func() {
-		r.server.Close()
+		r.ok("drain", r.server.Drain(context.WithoutCancel(r.ctx)))
 		r.http.Close()
 		http.DefaultClient.CloseIdleConnections()
 	})

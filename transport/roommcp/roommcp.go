@@ -186,6 +186,3 @@ func (s *Server) Drain(ctx context.Context) error {
 		return fmt.Errorf("MCP sessions are still ending: %w", context.Cause(ctx))
 	}
 }
-
-// Close is Drain without a limit.
-func (s *Server) Close() { _ = s.Drain(context.Background()) }

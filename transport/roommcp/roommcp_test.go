@@ -336,7 +336,7 @@ func TestStoppingServerEndsWaits(t *testing.T) {
 		done <- err
 	}()
 	r.clk.BlockUntil(2)
-	r.server.Close()
+	r.ok("drain", r.server.Drain(r.ctx))
 	<-done
 	if r.server.Sessions() != 0 || len(r.conns.List(r.fox.No)) != 0 {
 		t.Error("something stays open")
