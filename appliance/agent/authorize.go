@@ -15,12 +15,13 @@ const scopeAll = "admin:*"
 // maxScopes bounds the scopes of one key (agent protocol H.7).
 const maxScopes = 64
 
-// scopeResources are the resources that scopes speak of (agent protocol H.1), and rooms.
+// scopeResources are the resources that scopes speak of (agent protocol H.1), rooms and the archive plane.
 var scopeResources = []string{"auth", "home", "projects", "tasks", "workers", "queues", "agents", "commands",
-	"schedules", "audit", "memberships", "notifications", "users", "rooms"}
+	"schedules", "audit", "memberships", "notifications", "users", "rooms", "archive"}
 
 // resourceAliases are resources whose access goes with another one's scope (agent protocol H.1).
-var resourceAliases = map[string]string{"events": "tasks", "stats": "tasks", "dead-letters": "tasks"}
+var resourceAliases = map[string]string{"events": "tasks", "stats": "tasks", "dead-letters": "tasks",
+	"failures": "tasks"}
 
 // AllScopes lists every scope that an API key can have.
 func AllScopes() []string {
@@ -34,12 +35,13 @@ func AllScopes() []string {
 // DefaultScopes are the scopes of a key that asks for none: what its role is for. nil for an unknown role.
 func DefaultScopes(r Role) []string {
 	read := []string{"home:read", "projects:read", "tasks:read", "workers:read", "queues:read", "agents:read",
-		"commands:read", "schedules:read", "rooms:read"}
+		"commands:read", "schedules:read", "rooms:read", "archive:read", "notifications:read"}
 	switch r {
 	case Viewer:
 		return read
 	case Operator:
-		return append(read, "tasks:write", "workers:write", "queues:write", "commands:write", "schedules:write", "rooms:write")
+		return append(read, "tasks:write", "workers:write", "queues:write", "commands:write", "schedules:write", "rooms:write",
+			"archive:write", "notifications:write")
 	case Auditor:
 		return append(read, "audit:read")
 	case Admin:

@@ -104,7 +104,7 @@ func TestDefaultScopesFitTheRole(t *testing.T) {
 			t.Errorf("%s: %v", r, err)
 		}
 	}
-	if err := checkScopes(AllScopes()); err != nil || len(AllScopes()) != 29 {
+	if err := checkScopes(AllScopes()); err != nil || len(AllScopes()) != 31 {
 		t.Errorf("%d scopes: %v", len(AllScopes()), err)
 	}
 }

@@ -53,7 +53,9 @@ const claimRounds = 3
 // After an error nothing beside the returned claims was taken; over long-poll these are valid and must be delivered.
 func (c *Commands) ClaimPending(ctx context.Context, p Peer, r ClaimRequest) (ClaimResult, error) {
 	var res ClaimResult
-	if r.Limit <= 0 {
+	c.flight.claims.RLock()
+	defer c.flight.claims.RUnlock()
+	if r.Limit <= 0 || c.flight.quiet {
 		return res, nil
 	}
 	for range claimRounds {
@@ -207,7 +209,13 @@ func (c *Commands) claim(tx CommandTx, p Peer, no int64) (cl Claimed, ok bool, e
 		return Claimed{}, false, err
 	}
 	transport := p.Transport
-	tx.AfterCommit(func() { c.opts.Observer.CommandClaimed(transport, event == EventRedelivered) })
+	once := transport == WebSocket && !Redeliverable(cmd.Action)
+	tx.AfterCommit(func() {
+		if once {
+			c.flight.add(p.AgentNo, no)
+		}
+		c.opts.Observer.CommandClaimed(transport, event == EventRedelivered)
+	})
 	return Claimed{Command: next, DeliveryNo: delivery, TimeoutSeconds: c.FrameTimeoutSeconds()}, true, nil
 }
 
@@ -251,6 +259,7 @@ func (c *Commands) MarkSent(ctx context.Context, deliveries ...int64) error {
 // result or its deadline. reason is for people.
 func (c *Commands) SendFailed(ctx context.Context, cl Claimed, reason string) error {
 	reason = cutRunes(reason, maxErrorRunes)
+	c.flight.remove(cl.Command.AgentNo, cl.Command.No) // nobody can answer it
 	err := c.st.Update(ctx, "record a failed send", func(tx CommandTx) error {
 		open, err := tx.FinishDelivery(cl.DeliveryNo, tx.Now(), DeliverySendFailed, &reason)
 		if err != nil || !Redeliverable(cl.Command.Action) {

@@ -42,6 +42,7 @@ type Command struct {
 	Payload        []byte // JSON object
 	RetryEngine    string // retry family only: engine whose retry contract the receiver must state; "" otherwise
 	IdempotencyKey *string
+	ParentNo       int64 // the bulk_retry command it is a child of; 0: none
 	Status         Status
 	Result         []byte // JSON object or nil
 	Error          *string

@@ -69,6 +69,10 @@ type Commands struct {
 	opts     CommandOptions
 	// deadline is what the sweep sleeps until, in Unix microseconds; 0: until something comes.
 	deadline atomic.Int64
+	hooks    []CommandHook
+	flight   flight
+	started  startedPlace
+	asked    askedTasks
 	woken    atomic.Int64 // agent that the last WakePending ended with; 0: the next one begins anew
 }
 
@@ -117,14 +121,24 @@ func (c *Commands) record(tx CommandTx, cmd Command, event string, detail *strin
 	if err != nil {
 		return err
 	}
+	if cmd.Status.Terminal() {
+		if err := c.ended(tx, cmd); err != nil {
+			return err
+		}
+	}
 	project, agentNo, status, deadline := cmd.ProjectNo, cmd.AgentNo, cmd.Status, cmd.TimeoutAt
-	tx.AfterCommit(func() {
+	tx.Hint(func() {
+		if status != Dispatched { // what ends it came, even when nobody knows whether it was stored
+			c.flight.remove(agentNo, cmd.No)
+		}
 		c.hub.Wake(ProjectCommands(project))
-		switch {
-		case status == Pending:
+		if status == Pending {
 			c.hub.Wake(AgentKey(agentNo))
 			c.deadlineSet(deadline)
-		case status.Terminal():
+		}
+	})
+	tx.AfterCommit(func() {
+		if status.Terminal() {
 			c.opts.Observer.CommandEnded(cmd.ProjectID, cmd.Action, status)
 		}
 	})

@@ -16,6 +16,18 @@ import (
 // one is cut.
 const maxTargetID = 200
 
+// ReservedKeyPrefix begins the idempotency keys of the children of bulk retries: a request that took one would stand in the
+// way of a child.
+const ReservedKeyPrefix = "bulk-retry:"
+
+// CheckKey refuses an idempotency key of a request that is kept for children; nil is none.
+func CheckKey(key *string) error {
+	if key != nil && strings.HasPrefix(*key, ReservedKeyPrefix) {
+		return fault.Field("idempotency_key", "must not begin with %s, which is kept for the commands of bulk retries", ReservedKeyPrefix)
+	}
+	return nil
+}
+
 // draft is a request that passed every check which needs no database.
 type draft struct {
 	req        IssueRequest

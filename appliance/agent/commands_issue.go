@@ -23,6 +23,8 @@ type IssueRequest struct {
 	Payload     []byte  // JSON object
 	// IdempotencyKey makes a repeat of the request return the stored command (agent protocol E.8).
 	IdempotencyKey *string
+	// ParentNo is the bulk_retry command that this one is a child of; 0: none. Children are claimed before anything else.
+	ParentNo int64
 }
 
 // Issued is a command as it was stored, or found under its idempotency key.
@@ -66,6 +68,21 @@ func (c *Commands) Issue(ctx context.Context, p Principal, r IssueRequest) (Issu
 			With("agent_id", target.ID.String()).With("command_id", out.Command.ID.String())
 	}
 	return out, nil
+}
+
+// IssueIn is Issue inside the caller's transaction, for commands that are due to something else than a request: the rules
+// and errors are those of Issue without Forbidden and AgentOffline, and the sessions are woken after the commit.
+func (c *Commands) IssueIn(tx CommandTx, p Principal, r IssueRequest) (Issued, error) {
+	d, err := newDraft(r)
+	if err != nil {
+		return Issued{}, err
+	}
+	defer d.doc.Release()
+	target, err := c.admitted(tx, d)
+	if err != nil {
+		return Issued{}, err
+	}
+	return c.issue(tx, p, d, target)
 }
 
 // connected tells whether the agent holds a socket. A parked poll does not count: a long-poll agent is there when its
@@ -114,18 +131,24 @@ func (c *Commands) issue(tx CommandTx, p Principal, d *draft, target CommandAgen
 	}
 	if d.req.IdempotencyKey != nil {
 		stored, err := tx.CommandByKey(target.ProjectNo, *d.req.IdempotencyKey)
-		if err == nil {
+		// A request is no repeat of a child, but may be one of a command that is older than the rule of CheckKey.
+		if err == nil && (stored.ParentNo == 0 || d.req.ParentNo != 0) {
 			return c.replay(tx, d, stored, payload, target)
 		}
-		if !fault.Is(err, fault.NotFound) {
+		if err != nil && !fault.Is(err, fault.NotFound) {
 			return Issued{}, err
+		}
+		if d.req.ParentNo == 0 {
+			if err := CheckKey(d.req.IdempotencyKey); err != nil {
+				return Issued{}, err
+			}
 		}
 	}
 	now := tx.Now()
 	cmd := Command{ID: uuid.New(), ProjectNo: target.ProjectNo, ProjectID: target.ProjectID, AgentNo: target.No,
 		AgentID: target.ID, IssuedBy: textOrNil(cutRunes(p.ID, 64)), Action: d.spec.Name, TargetType: d.targetType,
 		TargetID: d.targetID, Payload: payload, RetryEngine: d.retryEngine(), IdempotencyKey: d.req.IdempotencyKey,
-		Status: Pending, IssuedAt: now, TimeoutAt: now.Add(c.opts.Timeout), SourceIP: textOrNil(p.SourceIP)}
+		ParentNo: d.req.ParentNo, Status: Pending, IssuedAt: now, TimeoutAt: now.Add(c.opts.Timeout), SourceIP: textOrNil(p.SourceIP)}
 	if cmd.No, err = tx.InsertCommand(cmd); err != nil {
 		return Issued{}, err
 	}
@@ -140,7 +163,7 @@ func (c *Commands) issue(tx CommandTx, p Principal, d *draft, target CommandAgen
 }
 
 func (c *Commands) auditIssue(tx CommandTx, p Principal, d *draft, cmd Command) error {
-	meta := []byte(`{"agent_id":"` + cmd.AgentID.String() + `","idempotency_key":`)
+	meta := append(appendAgentID([]byte(`{"agent_id":`), cmd), `,"idempotency_key":`...)
 	meta = appendOptional(meta, cmd.IdempotencyKey)
 	meta = append(meta, `,"target_id":`...)
 	meta = appendOptional(meta, cmd.TargetID)
@@ -182,7 +205,7 @@ func (c *Commands) replay(tx CommandTx, d *draft, stored Command, payload []byte
 	switch replayOf(stored, tx.Now(), c.opts.RedispatchWindow) {
 	case replayDeliver:
 		agentNo := stored.AgentNo
-		tx.AfterCommit(func() { c.hub.Wake(AgentKey(agentNo)) })
+		tx.Hint(func() { c.hub.Wake(AgentKey(agentNo)) })
 	case replayRevert:
 		next, err := stored.Revert(tx.Now(), c.opts.Timeout)
 		if err != nil {

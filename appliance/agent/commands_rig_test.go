@@ -111,13 +111,13 @@ func (c *commandCounts) CommandLateResult(s agent.Status) { c.mu.Lock(); c.late[
 
 var rigStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-func newCommandRig(t testing.TB) *commandRig {
+func newCommandRig(t testing.TB, opts ...storetest.Option) *commandRig {
 	t.Helper()
 	r := &commandRig{t: t, clock: clock.NewFake(rigStart), hub: wake.New(),
 		presence: &knownSessions{sessions: map[uuid.UUID][]agent.SessionInfo{}},
 		counts:   &commandCounts{ended: map[agent.Status]int{}, late: map[agent.Status]int{}},
 		by:       agent.Principal{Kind: "local", ID: "local", Name: "local", Role: agent.Admin}}
-	r.db = storetest.Open(t, func(o *store.Options) { o.Clock = r.clock })
+	r.db = storetest.Open(t, append(opts, storetest.Option(func(o *store.Options) { o.Clock = r.clock }))...)
 	r.st = &watchedStore{Store: store.Bind[agent.CommandTx, agent.CommandReadTx](r.db)}
 	master := secret.NewBytes([]byte("0123456789abcdef0123456789abcdef"))
 	r.cmds = agent.NewCommands(r.st, r.presence, audit.New(audit.NewKeys(master)), r.hub, agent.CommandOptions{

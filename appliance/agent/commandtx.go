@@ -41,6 +41,27 @@ type CommandTask struct {
 	HadArgs  bool // arguments of the original were reported
 }
 
+// BulkStanding is where a bulk retry stands, as an explanation of its parent or of one of its children tells it.
+type BulkStanding struct {
+	ParentNo     int64 // 0: the command has nothing to do with a bulk retry
+	ParentID     uuid.UUID
+	ParentStatus Status
+	Position     int // of the child's task, from 1; 0 for the parent
+	Total        int
+	InFlight     int // children that are issued and not ended
+	Completed    int
+	Failed       int
+	TimedOut     int
+	Refused      int
+	Cancelled    int
+	WaitReason   string // why nothing is issued at present
+}
+
+// Waiting is how many tasks have no child yet.
+func (b *BulkStanding) Waiting() int {
+	return b.Total - b.InFlight - b.Completed - b.Failed - b.TimedOut - b.Refused - b.Cancelled
+}
+
 // CommandFilter narrows a list of commands. Zero fields do not filter.
 type CommandFilter struct {
 	Status  Status
@@ -103,6 +124,10 @@ type CommandReadTx interface {
 	CommandAgent(projectNo int64, id uuid.UUID) (CommandAgent, error)
 	// CommandAgentByNo finds an agent by its number, also when it is revoked.
 	CommandAgentByNo(agentNo int64) (CommandAgent, error)
+	// CommandAgents lists the agents of the project that are not revoked, by name.
+	CommandAgents(projectNo int64) ([]CommandAgent, error)
+	// CommandBulk finds the bulk retry that a command is the parent or a child of; the zero value when there is none.
+	CommandBulk(commandNo int64) (BulkStanding, error)
 	// CommandAgentAlive tells whether the agent is revoked or its project archived: the check before every claim.
 	CommandAgentAlive(agentNo int64) (revoked, archived bool, err error)
 	// CommandTask finds the projection of a task.
@@ -119,11 +144,15 @@ type CommandReadTx interface {
 	CommandsWithPrefix(projectNo int64, from, to uuid.UUID, limit int) ([]uuid.UUID, error)
 	CommandCounts() (CommandCounts, error)
 
-	// CommandsDeliverable lists what a session may try to claim, in the order of issue.
+	// CommandsDeliverable lists what a session may try to claim: children of bulk retries, then the others, each in the
+	// order of issue.
 	CommandsDeliverable(q Deliverable) ([]DeliverableRow, error)
 	// CommandNextDispatchedAt returns the earliest hand-over after the given time among the agent's dispatched rows of
 	// redeliverable actions that live at least until interval after it; the zero time when there is none.
 	CommandNextDispatchedAt(agentNo int64, after time.Time, interval time.Duration) (time.Time, error)
+	// CommandDeadlineAfter tells whether an open command's deadline lies after the time. This and the next methods pass over
+	// the parents of bulk retries, which have no agent: their deadline is that of the whole.
+	CommandDeadlineAfter(latest time.Time) (bool, error)
 	// CommandsExpired lists open commands whose deadline lies before now.
 	CommandsExpired(now time.Time, limit int) ([]int64, error)
 	// CommandsStranded lists dispatched, unacked commands of redeliverable actions whose deadline lies ahead of now and
@@ -133,6 +162,12 @@ type CommandReadTx interface {
 	CommandsPendingAgents(above int64, limit int) ([]int64, error)
 	// CommandNextDeadline returns the earliest deadline of an open command; the zero time when there is none.
 	CommandNextDeadline() (time.Time, error)
+
+	// CommandTasksStarted lists tasks of active projects that began before the cutoff and are still started, by the time they
+	// began, behind the place of one.
+	CommandTasksStarted(before, at time.Time, after int64, limit int) ([]StartedTask, error)
+	// CommandsOpenTargets returns OpenTarget of every open command of an action.
+	CommandsOpenTargets(action string) (map[string]bool, error)
 
 	// CommandDeliveries returns the ledger of a command, oldest first.
 	CommandDeliveries(commandNo int64) ([]Delivery, error)
@@ -154,6 +189,8 @@ type CommandTx interface {
 	// UpdateCommand stores every changeable field of c, guarded by the status and hand-over that before had. It
 	// reports whether the guard held; when it did not, nothing changed.
 	UpdateCommand(before, c Command) (bool, error)
+	// CommandsBoundDeadlines brings every deadline of an open command that lies after the time forward to it.
+	CommandsBoundDeadlines(latest time.Time) error
 	// InsertTransition appends to the timeline.
 	InsertTransition(projectNo int64, t Transition) error
 	// InsertDelivery appends an attempt to the ledger, numbering it, after it has superseded the open ones.
@@ -167,8 +204,9 @@ type CommandTx interface {
 	// FinishDeliveries ends every open attempt of a command.
 	FinishDeliveries(commandNo int64, at time.Time, outcome DeliveryOutcome, reason *string) error
 	// CommandReconcileTask corrects the state of a stored task. It returns the state it had and whether it changed;
-	// an unknown task changes nothing.
-	CommandReconcileTask(projectNo int64, engine, taskID, state string, finishedAt *time.Time, exception *string) (from string, changed bool, err error)
+	// an unknown task changes nothing, and neither does an answer that the task waits or runs when more was heard of the
+	// task after asked.
+	CommandReconcileTask(projectNo int64, engine, taskID, state string, asked time.Time, finishedAt *time.Time, exception *string) (from string, changed bool, err error)
 	// PruneCommands removes terminal commands that ended before the cutoff among the scan rows after afterNo, with
 	// their ledger and timeline, and raises the projects' watermarks. next is where to go on; 0 when nothing is left.
 	PruneCommands(afterNo int64, cutoff time.Time, scan int) (removed int, next int64, err error)

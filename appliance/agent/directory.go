@@ -89,8 +89,8 @@ type DirectoryTx interface {
 	SetAllSlotsOffline() (int, error)
 	// DeleteSlots removes at most limit offline slots last seen before the time.
 	DeleteSlots(before time.Time, limit int) (int, error)
-	// TouchAgent records that a live agent of an active project was heard now.
-	TouchAgent(agentNo int64) error
+	// TouchAgent records that a live agent of an active project was heard now, and reports whether that brought it online.
+	TouchAgent(agentNo int64) (promoted bool, err error)
 	// SetAgentFeatures stores the runtime features that a live agent stated.
 	SetAgentFeatures(agentNo int64, features []string) error
 	// SetSilentOffline ends the presence of at most limit agents last heard before the time.
@@ -157,6 +157,8 @@ type DirectoryOptions struct {
 	// Trouble is told of a failure that its caller is not: today only a last use of an API key that was not recorded.
 	// nil tells nobody. It must not block.
 	Trouble func(op string, err error)
+	// ProjectChanged is called inside the transaction that renames, archives or activates a project; nil: nobody.
+	ProjectChanged func(tx DirectoryTx, p Project) error
 }
 
 // Directory keeps projects, agents, their liveness and API keys, and says who a credential proves. Its methods are safe
@@ -177,6 +179,9 @@ func NewDirectory(st Store[DirectoryTx, DirectoryReadTx], secrets SecretSet, log
 	}
 	if opts.Trouble == nil {
 		opts.Trouble = func(string, error) {}
+	}
+	if opts.ProjectChanged == nil {
+		opts.ProjectChanged = func(DirectoryTx, Project) error { return nil }
 	}
 	return &Directory{st: st, secrets: secrets, log: log, hub: hub, opts: opts}
 }
@@ -206,7 +211,7 @@ func (d *Directory) record(tx DirectoryTx, who Principal, action string, project
 
 // wakeAfter hints the sessions of the agents once the transaction is durable.
 func (d *Directory) wakeAfter(tx DirectoryTx, agents ...int64) {
-	tx.AfterCommit(func() {
+	tx.Hint(func() {
 		for _, no := range agents {
 			d.hub.Wake(AgentKey(no))
 		}

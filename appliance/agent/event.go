@@ -58,16 +58,9 @@ var knownKinds = func() map[string]string {
 	return m
 }()
 
-// EventKinds lists the kinds an event may have, for filters and help texts.
-func EventKinds() []string {
-	return []string{kindSent, kindReceived, kindStarted, kindSucceeded, kindFailed, kindRetried, kindRevoked, kindRejected,
-		"worker.online", kindWorkerOffline, "worker.heartbeat", "queue.depth_report", "schedule.run_started",
-		"schedule.run_completed", "schedule.created", "schedule.updated", "schedule.deleted", "schedule.snapshot",
-		kindUnknown}
-}
-
 // NewEvent is an event that is ready to be stored.
 type NewEvent struct {
+	No         int64 // set by InsertEvent; positions are never given twice
 	ID         uuid.UUID
 	ProjectNo  int64
 	AgentNo    int64

@@ -20,6 +20,7 @@ const (
 	WaitsForResult        = "result"         // acked, no result
 	WaitsForRetryContract = "retry_contract" // sessions are there; none states the retry contract of the engine
 	WaitsForEngine        = "engine"         // the agent does not run the engine
+	WaitsForChildren      = "children"       // a bulk retry: its children
 )
 
 // Candidate is one session of the agent and whether it can take the command.
@@ -61,6 +62,9 @@ func (c *Commands) Explain(ctx context.Context, projectNo int64, id uuid.UUID) (
 		if in.timeline, err = tx.CommandTransitions(cmd.No, maxTimeline); err != nil {
 			return err
 		}
+		if in.bulk, err = tx.CommandBulk(cmd.No); err != nil {
+			return err
+		}
 		in.agent, err = tx.CommandAgentByNo(cmd.AgentNo)
 		if fault.Is(err, fault.NotFound) { // a command without an agent
 			err = nil
@@ -79,6 +83,7 @@ type explainInput struct {
 	now                 time.Time
 	cmd                 Command
 	agent               CommandAgent
+	bulk                BulkStanding
 	sessions            []SessionInfo
 	deliveries          []Delivery
 	timeline            []Transition
@@ -96,6 +101,14 @@ func explain(in explainInput) Explanation {
 	e := explanation{explainInput: in, out: Explanation{Command: in.cmd, Deliveries: in.deliveries, Timeline: in.timeline,
 		Sentences: []string{}, Candidates: []Candidate{}}}
 	e.issued()
+	switch {
+	case in.bulk.ParentNo == in.cmd.No && in.cmd.No != 0:
+		e.parent()
+		return e.out
+	case in.bulk.ParentNo != 0:
+		e.say("It is child %d of %d of bulk retry %s, which is %s; children are claimed before other commands.", in.bulk.Position,
+			in.bulk.Total, in.bulk.ParentID, in.bulk.ParentStatus)
+	}
 	switch in.cmd.Status {
 	case Pending:
 		e.candidates()
@@ -118,6 +131,10 @@ func (e *explanation) issued() {
 	by := "the appliance"
 	if e.cmd.IssuedBy != nil {
 		by = *e.cmd.IssuedBy
+	}
+	if e.bulk.ParentNo == e.cmd.No && e.cmd.No != 0 {
+		e.say("Bulk retry of %s was started by %s at %s.", countOf(e.bulk.Total, "task"), by, e.when(e.cmd.IssuedAt))
+		return
 	}
 	e.say("%s for agent %s was issued by %s at %s.", e.cmd.Action, e.agentName(), by, e.when(e.cmd.IssuedAt))
 	earlier := e.deliveries

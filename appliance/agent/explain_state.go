@@ -161,7 +161,8 @@ func (e *explanation) ended() {
 	if d != nil {
 		e.say("Attempt %d was claimed by %s at %s.", d.Attempt, describeDelivery(*d), e.when(d.ClaimedAt))
 	}
-	if e.cmd.AckedAt != nil {
+	parent := e.bulk.ParentNo == e.cmd.No && e.cmd.No != 0 // no agent sees it: the mark is the server's own
+	if e.cmd.AckedAt != nil && !parent {
 		e.say("The agent acked it at %s.", e.when(*e.cmd.AckedAt))
 	}
 	at := e.cmd.IssuedAt
@@ -240,6 +241,9 @@ func (e *explanation) when(t time.Time) string {
 	}
 	return rawjson.FormatTime(t) + " (" + span(-d) + " ago)"
 }
+
+// Span writes a duration with one unit that suits its size, for sentences.
+func Span(d time.Duration) string { return span(d) }
 
 // span writes a duration with one unit that suits its size.
 func span(d time.Duration) string {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,6 +23,7 @@ type ingest struct {
 	written []*taskRow
 	counts  map[countKey]int
 	ended   []endedTask
+	failed  []FailedTask
 }
 
 type taskKey struct{ engine, id string }
@@ -90,10 +92,10 @@ func (w *ingest) afterCommit() {
 	w.tx.AfterCommit(func() {
 		r.notes.remember(touched)
 		r.hints.put(project, written)
-		if added {
-			r.hub.Wake(ProjectEvents(project))
-		}
 	})
+	if added {
+		w.tx.Hint(func() { r.hub.Wake(ProjectEvents(project)) })
+	}
 }
 
 // events stores the events of one event_batch.
@@ -125,9 +127,51 @@ func (w *ingest) event(ev *ingestEvent) (added bool, err error) {
 	if row != nil && ev.known {
 		w.project(row, &ev.task)
 		w.noteEnd(row, ev)
+		if ev.Kind == kindFailed && w.r.failed != nil {
+			w.noteFailure(row, ev)
+		}
 	}
 	w.touch(ev)
 	return true, nil
+}
+
+// noteFailure keeps what the hook is told of a task.failed event.
+func (w *ingest) noteFailure(row *taskRow, ev *ingestEvent) {
+	name := row.task.Name
+	if !isTaskName(name) {
+		if name = ev.task.Name; !isTaskName(name) {
+			name = ""
+		}
+	}
+	w.failed = append(w.failed, FailedTask{ProjectNo: ev.ProjectNo, ProjectID: w.g.peer.ProjectID, AgentNo: ev.AgentNo,
+		EventNo: ev.No, EventID: ev.ID, Engine: ev.Engine, TaskID: ev.TaskID, TaskName: name, Queue: ev.queue,
+		Exception: withMessage(textOf(ev.task.Exception), textOf(ev.task.Message)),
+		Traceback: textOf(ev.task.Traceback), OccurredAt: ev.OccurredAt, ReceivedAt: w.now})
+}
+
+// isTaskName tells a name from what stands in place of one: ours, or that of an agent that was not told it, which has a part
+// of the task's id in it.
+func isTaskName(s string) bool {
+	return s != "" && s != unknownName && !(strings.HasPrefix(s, "<unknown:") && strings.HasSuffix(s, ">"))
+}
+
+// withMessage joins class and message of an exception for agents that report them apart.
+func withMessage(exception, message string) string {
+	switch {
+	case message == "" || message == exception:
+		return exception
+	case strings.HasPrefix(message, exception): // the message is what repr gives
+		return message
+	}
+	return cutChars(exception+": "+message, maxFailureChars)
+}
+
+// textOf is "" for nil.
+func textOf(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 func (w *ingest) noteEnd(row *taskRow, ev *ingestEvent) {
@@ -198,7 +242,10 @@ func (w *ingest) flush() error {
 		}
 		w.touched = append(w.touched, n)
 	}
-	return nil
+	if len(w.failed) == 0 {
+		return nil
+	}
+	return w.r.failed(w.tx, w.failed)
 }
 
 // heartbeat stores the gauges of a heartbeat (agent protocol D.3).
@@ -240,10 +287,14 @@ func (w *ingest) status(j *job) error {
 // second.
 func (w *ingest) seen() error {
 	p, st := w.g.peer, w.g.standing
-	stale := w.now.Sub(st.LastSeenAt) >= seenEvery
+	ago := w.now.Sub(st.LastSeenAt)
+	stale := ago >= seenEvery || ago < 0 // the clock was set back
 	if !st.Online || stale {
 		if err := w.tx.PeerSeen(p.AgentNo); err != nil {
 			return err
+		}
+		if !st.Online {
+			w.tx.Hint(func() { w.r.hub.Wake(AgentsOnline(p.ProjectNo)) })
 		}
 	}
 	n := noted{touchKey{p.AgentNo, true, "", p.Worker}, touchNote{at: w.now}}

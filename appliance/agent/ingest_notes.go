@@ -44,15 +44,16 @@ func (t *touchNotes) fresh(n noted) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, ok := t.at[n.key]
-	return ok && last.state == n.note.state && n.note.at.Sub(last.at) < seenEvery
+	ago := n.note.at.Sub(last.at)
+	return ok && last.state == n.note.state && ago >= 0 && ago < seenEvery
 }
 
 func (t *touchNotes) remember(ns []noted) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range ns {
-		if last, ok := t.at[n.key]; ok && n.note.at.Before(last.at) {
-			continue
+		if last, ok := t.at[n.key]; ok && n.note.at.Before(last.at) && last.at.Sub(n.note.at) < seenEvery {
+			continue // more than that is a clock that was set back
 		}
 		if len(t.at) >= maxTouchNotes {
 			clear(t.at)

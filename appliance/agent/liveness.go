@@ -43,6 +43,7 @@ func (d *Directory) MarkOnline(ctx context.Context, p Peer, h Hello) (connectedA
 			return fault.New(fault.Internal, "agent %s took no hello", p.AgentID)
 		}
 		connectedAt = tx.Now()
+		tx.Hint(func() { d.hub.Wake(AgentsOnline(p.ProjectNo)) })
 		return tx.SetSlotOnline(p.AgentNo, slot, h)
 	})
 	return connectedAt, err
@@ -56,6 +57,7 @@ func (d *Directory) WorkerOffline(ctx context.Context, p Peer, lastSlot bool, co
 		if err := tx.SetSlotOffline(p.AgentNo, p.Worker, connectedAt); err != nil || !lastSlot {
 			return err
 		}
+		tx.Hint(func() { d.hub.Wake(AgentsOffline{}) })
 		return tx.SetAgentOffline(p.AgentNo, connectedAt)
 	})
 }
@@ -73,7 +75,13 @@ func (d *Directory) ResetWorkers(ctx context.Context) (n int, err error) {
 // TouchLongPoll records that a verified frame came over long-poll (agent protocol F.5): the agent was heard now, and is
 // online whatever it was before. A revoked agent, or one of an archived project, stays as it is.
 func (d *Directory) TouchLongPoll(ctx context.Context, p Peer) error {
-	return d.st.Update(ctx, "touch agent", func(tx DirectoryTx) error { return tx.TouchAgent(p.AgentNo) })
+	return d.st.Update(ctx, "touch agent", func(tx DirectoryTx) error {
+		promoted, err := tx.TouchAgent(p.AgentNo)
+		if promoted {
+			tx.Hint(func() { d.hub.Wake(AgentsOnline(p.ProjectNo)) })
+		}
+		return err
+	})
 }
 
 // StoreRuntimeFeatures stores the features that a long-poll agent stated on its probe: nil (no header) keeps what is
@@ -125,6 +133,7 @@ func (d *Directory) SweepOffline(ctx context.Context) (n int, err error) {
 		}
 		var batch int
 		err = d.st.Update(ctx, "sweep offline", func(tx DirectoryTx) (err error) {
+			tx.Hint(func() { d.hub.Wake(AgentsOffline{}) })
 			batch, err = tx.SetSilentOffline(tx.Now().Add(-d.opts.OfflineTimeout), sweepBatch)
 			return err
 		})

@@ -148,7 +148,7 @@ func TestSweepTakesEveryBatch(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err := tx.TouchAgent(no); err != nil {
+			if _, err := tx.TouchAgent(no); err != nil {
 				return err
 			}
 		}
@@ -283,4 +283,34 @@ func TestAgentHealth(t *testing.T) {
 	wantDirFault(t, err, fault.NotFound)
 	_, err = b.AgentHealth(ctx, b.shop.No+1, p.AgentID)
 	wantDirFault(t, err, fault.NotFound)
+}
+
+// An agent that comes back over long-poll may be what a fire waits for; one that is online already is no news.
+func TestTouchThatPromotesWakesWhoWaitsForAgents(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b := newDirBench(t)
+	_, p := b.mint("one")
+	w := b.hub.Watch(agent.AgentsOnline(b.shop.No))
+	defer w.Stop()
+	for i, want := range []bool{true, false, true} {
+		if i == 2 {
+			b.clk.Advance(time.Minute)
+			if n, err := b.SweepOffline(ctx); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if err := b.TouchLongPoll(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+		got := false
+		select {
+		case <-w.C():
+			got = true
+		default:
+		}
+		if got != want || b.agent(p).State != agent.Online {
+			t.Errorf("touch %d woke: %t, want %t", i, got, want)
+		}
+	}
 }

@@ -310,6 +310,9 @@ func (d *Directory) UpdateProject(ctx context.Context, who Principal, slug strin
 		if err := tx.UpdateProject(p); err != nil {
 			return slugTaken(err, p.Slug)
 		}
+		if err := d.opts.ProjectChanged(tx, p); err != nil {
+			return err
+		}
 		meta := map[string]any{"slug": p.Slug, "fields": patch.fields()}
 		if before.Slug != p.Slug {
 			meta["previous_slug"] = before.Slug
@@ -363,6 +366,9 @@ func (d *Directory) ActivateProject(ctx context.Context, who Principal, slug str
 func (d *Directory) setActive(tx DirectoryTx, who Principal, p Project, active bool, action string) (Project, error) {
 	p.IsActive, p.UpdatedAt = active, tx.Now()
 	if err := tx.UpdateProject(p); err != nil {
+		return p, err
+	}
+	if err := d.opts.ProjectChanged(tx, p); err != nil {
 		return p, err
 	}
 	agents, err := tx.LiveAgentNos(p.No)

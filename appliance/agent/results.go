@@ -90,6 +90,9 @@ func (c *Commands) ApplyResult(tx CommandTx, p Peer, frameID string, payload raw
 	if err != nil || !ok {
 		return err
 	}
+	if err := c.answered(tx, cmd, r.success, r.err); err != nil {
+		return err
+	}
 	if cmd.Status.Terminal() {
 		tx.AfterCommit(func() { c.opts.Observer.CommandLateResult(cmd.Status) })
 		return nil
@@ -132,7 +135,7 @@ func (c *Commands) finish(tx CommandTx, before, after Command, outcome DeliveryO
 	meta := []byte(`{"action":`)
 	meta = rawjson.AppendString(meta, after.Action)
 	meta = append(meta, `,"agent_id":`...)
-	meta = rawjson.AppendString(meta, after.AgentID.String())
+	meta = appendAgentID(meta, after)
 	if after.Error != nil {
 		meta = append(meta, `,"error":`...)
 		meta = rawjson.AppendString(meta, *after.Error)
@@ -153,6 +156,10 @@ func (c *Commands) reconcile(tx CommandTx, cmd Command, result rawjson.Value) er
 	}
 	engineState, _ := result.Get("engine_state").Str()
 	state, known := reconcileStates[engineState]
+	if !known || state == TaskStarted {
+		key, now := OpenTarget(cmd.ProjectNo, textOf(cmd.TargetID)), tx.Now()
+		tx.AfterCommit(func() { c.asked.answered(key, now) })
+	}
 	if !known {
 		return nil
 	}
@@ -172,7 +179,11 @@ func (c *Commands) reconcile(tx CommandTx, cmd Command, result rawjson.Value) er
 		cut := cutRunes(text, maxResultError)
 		exception = &cut
 	}
-	from, changed, err := tx.CommandReconcileTask(cmd.ProjectNo, engine, taskID, state, finishedAt, exception)
+	asked := cmd.IssuedAt
+	if cmd.DispatchedAt != nil {
+		asked = *cmd.DispatchedAt
+	}
+	from, changed, err := tx.CommandReconcileTask(cmd.ProjectNo, engine, taskID, state, asked, finishedAt, exception)
 	if err != nil || !changed {
 		return err
 	}

@@ -196,6 +196,30 @@ func TestReconcileCorrectsTheTask(t *testing.T) {
 	}
 }
 
+// The end of a task that comes between the question and the answer stays: what ran when the agent looked has ended since.
+func TestReconcileDoesNotUndoWhatCameAfterTheQuestion(t *testing.T) {
+	t.Parallel()
+	r := newCommandRig(t)
+	p := r.peer(agent.WebSocket)
+	put := func(text string, args ...any) {
+		r.setup(func(tx *store.Tx) error { _, err := tx.Exec(text, args...); return err })
+	}
+	put(`INSERT INTO tasks (id, project_no, engine, task_id, name, state, priority, created_at, updated_at)
+		VALUES (?, ?, 'celery', 't1', 'n', 'started', 'normal', 0, 0)`, uuid.New(), r.project.No)
+	c := r.issue("reconcile_task", `{"engine":"celery","task_id":"t1"}`)
+	if _, err := r.cmds.ClaimPending(context.Background(), p, agent.ClaimRequest{Limit: 1}); err != nil {
+		t.Fatal(err)
+	}
+	put(`UPDATE tasks SET state = 'success', updated_at = ?, finished_at = ?`, rigStart.Add(time.Hour), rigStart.Add(time.Hour))
+	r.apply(p, c.ID.String(), `{"status":"success","result":{"engine_state":"started"}}`)
+	var state string
+	if err := r.db.View(context.Background(), func(tx *store.ReadTx) error {
+		return tx.QueryRow(`SELECT state FROM tasks`).Scan(&state)
+	}); err != nil || state != "success" {
+		t.Errorf("state %s, %v", state, err)
+	}
+}
+
 func TestReconcileOfAnUnknownTask(t *testing.T) {
 	t.Parallel()
 	r := newCommandRig(t)

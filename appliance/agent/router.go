@@ -84,7 +84,7 @@ type RouterTx interface {
 	// PeerWorkerSeen does the same for the row of a worker slot; an unknown slot changes nothing.
 	PeerWorkerSeen(agentNo int64, workerID string) error
 
-	// InsertEvent stores an event and its position unless one of the same identity is stored already.
+	// InsertEvent stores an event unless one of the same identity is stored already, and sets its position.
 	InsertEvent(e *NewEvent) (added bool, err error)
 	// FindTask reads what the projection needs; the zero TaskHead when there is no such task.
 	FindTask(projectNo int64, engine, taskID string) (TaskHead, error)
@@ -142,6 +142,7 @@ type RouterOptions struct {
 	ExtraPatterns []string
 	Clock         clock.Clock // nil: the system's
 	Observer      Observer    // nil: none
+	OnFailure     FailureHook // nil: none
 }
 
 // Router stores what verified frames say and answers one outcome each. Safe for concurrent use; the frames of one peer
@@ -152,6 +153,7 @@ type Router struct {
 	hub    *wake.Hub
 	clock  clock.Clock
 	obs    Observer
+	failed FailureHook
 	redact *Redactor
 	status statusLimiter
 	notes  touchNotes
@@ -165,7 +167,7 @@ func NewRouter(st Store[RouterTx, RouterReadTx], cmds ResultApplier, hub *wake.H
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{st: st, cmds: cmds, hub: hub, clock: opts.Clock, obs: opts.Observer, redact: redact,
+	r := &Router{st: st, cmds: cmds, hub: hub, clock: opts.Clock, obs: opts.Observer, failed: opts.OnFailure, redact: redact,
 		status: statusLimiter{seen: map[statusKey]statusCount{}},
 		notes:  touchNotes{at: map[touchKey]touchNote{}}, hints: taskHints{m: map[taskHintKey]TaskHead{}}}
 	if r.clock == nil {

@@ -19,11 +19,13 @@ type Reader interface {
 	Now() time.Time
 }
 
-// Writer is what every write transaction offers beside Reader: a hook that runs once, after COMMIT and before the
-// caller's Update returns. Hooks must not block.
+// Writer is what every write transaction offers beside Reader: hooks that run once, after COMMIT and before the caller's
+// Update returns. Hint also runs its hook when the outcome of the COMMIT is unknown: it says "look again", AfterCommit what
+// has happened. Hooks must not block.
 type Writer interface {
 	Reader
 	AfterCommit(func())
+	Hint(func())
 }
 
 // Page asks for one page of a list, newest first.

@@ -15,8 +15,12 @@ const (
 )
 
 // SweepTimeouts ends every open command whose deadline has passed and returns how many (agent protocol E.3). It works
-// in slices of 200, one transaction each, and writes nothing when there is none.
+// in slices of 200, one transaction each, and writes nothing when there is none. A deadline that lies further ahead than a
+// command's whole timeout was set by a clock that was ahead: it is brought forward to that.
 func (c *Commands) SweepTimeouts(ctx context.Context) (n int, err error) {
+	if err := c.boundDeadlines(ctx); err != nil {
+		return 0, err
+	}
 	for {
 		due, done, err := c.sweepSlice(ctx)
 		n += done
@@ -24,6 +28,20 @@ func (c *Commands) SweepTimeouts(ctx context.Context) (n int, err error) {
 			return n, err
 		}
 	}
+}
+
+// boundDeadlines brings the deadlines forward that a clock set which was set back since.
+func (c *Commands) boundDeadlines(ctx context.Context) error {
+	found := false
+	if err := c.st.View(ctx, func(tx CommandReadTx) (err error) {
+		found, err = tx.CommandDeadlineAfter(tx.Now().Add(c.opts.Timeout))
+		return err
+	}); err != nil || !found {
+		return err
+	}
+	return c.st.Update(ctx, "bound command deadlines", func(tx CommandTx) error {
+		return tx.CommandsBoundDeadlines(tx.Now().Add(c.opts.Timeout))
+	})
 }
 
 // sweepSlice ends up to one slice: due were found, done of them ended.

@@ -56,6 +56,7 @@ type TaskEvent struct {
 	Kwargs     []byte
 	Result     []byte
 	Exception  *string
+	Message    *string // of the exception, where the agent reports it beside the class; no column has it
 	Traceback  *string
 	RetryCount int
 	RuntimeMS  *int64
@@ -226,6 +227,8 @@ func readTaskEvent(kind, taskID string, at time.Time, data rawjson.Value) TaskEv
 			e.Result = keepJSON(kind == kindSucceeded, v)
 		case "exception":
 			e.Exception = failureText(kind == kindFailed, v)
+		case "exception_message":
+			e.Message = failureText(kind == kindFailed, v)
 		case "traceback":
 			e.Traceback = failureText(kind == kindFailed, v)
 		case "retry_count":

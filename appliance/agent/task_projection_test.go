@@ -22,7 +22,7 @@ func TestProjectTaskTable(t *testing.T) {
 		offset time.Duration
 	}{{"older", -time.Second}, {"same", 0}, {"newer", time.Second}}
 	for _, state := range TaskStates() {
-		for _, kind := range EventKinds() {
+		for kind := range knownKinds {
 			for _, order := range orders {
 				stored := base
 				cur := Task{State: state, Priority: "high", StartedAt: &stored}

@@ -10,5 +10,12 @@ type ProjectCommands int64
 // ProjectEvents is woken, with the project's number, after new events of that project were committed.
 type ProjectEvents int64
 
+// AgentsOnline is woken, with the project's number, after an agent of that project came online or what it reports to
+// serve changed: whatever waits for an agent looks again.
+type AgentsOnline int64
+
+// AgentsOffline is woken after one or more agents went offline.
+type AgentsOffline struct{}
+
 // SweepKey is woken when a command got a deadline earlier than the one the time-out sweep sleeps until.
 type SweepKey struct{}
