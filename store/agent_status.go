@@ -57,19 +57,19 @@ func (r *reader) PeerStanding(agentNo int64) (agent.PeerStanding, error) {
 	return s, err
 }
 
-const sqlPeerSeen = `UPDATE agents SET last_seen_at = max(coalesce(last_seen_at, 0), ?1), state = 'online',
+const sqlPeerSeen = `UPDATE agents SET last_seen_at = ?1, state = 'online',
 offline_since = NULL, updated_at = ?1 WHERE agent_no = ?2 AND revoked_at IS NULL`
 
-// PeerSeen sets an agent online with last_seen_at = max(stored, now).
+// PeerSeen sets an agent online, seen now.
 func (tx *Tx) PeerSeen(agentNo int64) error {
 	_, err := tx.Exec(sqlPeerSeen, tx.now.UnixMicro(), agentNo)
 	return err
 }
 
-const sqlPeerWorkerSeen = `UPDATE agent_workers SET last_seen_at = max(last_seen_at, ?1), state = 'online', updated_at = ?1
+const sqlPeerWorkerSeen = `UPDATE agent_workers SET last_seen_at = ?1, state = 'online', updated_at = ?1
 WHERE agent_no = ?2 AND worker_id = ?3`
 
-// PeerWorkerSeen sets the row of a worker slot online with last_seen_at = max(stored, now).
+// PeerWorkerSeen sets the row of a worker slot online, seen now.
 func (tx *Tx) PeerWorkerSeen(agentNo int64, workerID string) error {
 	_, err := tx.Exec(sqlPeerWorkerSeen, tx.now.UnixMicro(), agentNo, workerID)
 	return err

@@ -166,10 +166,11 @@ func (r *reader) AgentSamples(agentNo int64, limit int) ([]agent.AgentSample, er
 	return out, rows.Err()
 }
 
-// SilentAgents returns how many online agents were last heard before the time, counting no further than limit.
+// SilentAgents returns how many online agents were last heard before the time, or are said to be heard in the future,
+// which only a clock that was set back explains; it counts no further than limit.
 func (r *reader) SilentAgents(before time.Time, limit int) (n int, err error) {
-	err = r.QueryRow(`SELECT count(*) FROM (SELECT 1 FROM agents WHERE state = 'online' AND last_seen_at < ? LIMIT ?)`,
-		before, limit).Scan(&n)
+	err = r.QueryRow(`SELECT count(*) FROM (SELECT 1 FROM agents WHERE state = 'online' AND last_seen_at < ?
+		UNION ALL SELECT 1 FROM agents WHERE state = 'online' AND last_seen_at > ? LIMIT ?)`, before, r.now, limit).Scan(&n)
 	return n, err
 }
 
@@ -236,18 +237,22 @@ func (tx *Tx) SetAgentOnline(agentNo int64, h agent.Hello) (bool, error) {
 	return res.RowsAffected() > 0, err
 }
 
-// SetAgentOffline ends an agent's presence unless it connected after connectedAt.
+// SetAgentOffline ends an agent's presence unless its last connection is another than that of connectedAt.
 func (tx *Tx) SetAgentOffline(agentNo int64, connectedAt time.Time) error {
 	_, err := tx.Exec(`UPDATE agents SET state = 'offline', offline_since = ?, updated_at = ?
-		WHERE agent_no = ? AND state <> 'offline' AND last_connect_at <= ?`, tx.Now(), tx.Now(), agentNo, connectedAt)
+		WHERE agent_no = ? AND state <> 'offline' AND last_connect_at = ?`, tx.Now(), tx.Now(), agentNo, connectedAt)
 	return err
 }
 
-// TouchAgent records that a live agent of an active project was heard now.
-func (tx *Tx) TouchAgent(agentNo int64) error {
-	_, err := tx.Exec(`UPDATE agents SET state = 'online', offline_since = NULL,
-		last_seen_at = max(coalesce(last_seen_at, 0), ?) WHERE agent_no = ?`+inActiveProject, tx.Now(), agentNo)
-	return err
+// TouchAgent records that a live agent of an active project was heard now, and reports whether that brought it online.
+func (tx *Tx) TouchAgent(agentNo int64) (promoted bool, err error) {
+	res, err := tx.Exec(`UPDATE agents SET last_seen_at = ? WHERE agent_no = ? AND state = 'online'`+inActiveProject, tx.Now(), agentNo)
+	if err != nil || res.RowsAffected() > 0 {
+		return false, err
+	}
+	res, err = tx.Exec(`UPDATE agents SET state = 'online', offline_since = NULL,
+		last_seen_at = ? WHERE agent_no = ?`+inActiveProject, tx.Now(), agentNo)
+	return res.RowsAffected() > 0, err
 }
 
 // SetAgentFeatures stores the runtime features that a live agent stated.
@@ -261,8 +266,13 @@ func (tx *Tx) SetAgentFeatures(agentNo int64, features []string) error {
 	return err
 }
 
-// SetSilentOffline ends the presence of at most limit agents last heard before the time.
+// SetSilentOffline ends the presence of at most limit agents last heard before the time. Who is said to be heard in the
+// future is heard now: its silence counts from here.
 func (tx *Tx) SetSilentOffline(before time.Time, limit int) (int, error) {
+	if _, err := tx.Exec(`UPDATE agents SET last_seen_at = ? WHERE state = 'online' AND last_seen_at > ?`, tx.Now(),
+		tx.Now()); err != nil {
+		return 0, err
+	}
 	res, err := tx.Exec(`UPDATE agents SET state = 'offline', offline_since = ?, updated_at = ? WHERE agent_no IN
 		(SELECT agent_no FROM agents WHERE state = 'online' AND last_seen_at < ? ORDER BY last_seen_at LIMIT ?)`,
 		tx.Now(), tx.Now(), before, limit)

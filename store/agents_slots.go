@@ -54,10 +54,10 @@ func (tx *Tx) SetSlotOnline(agentNo int64, id uuid.UUID, h agent.Hello) error {
 	return err
 }
 
-// SetSlotOffline ends a slot unless a connection newer than connectedAt has it.
+// SetSlotOffline ends a slot unless another connection than that of connectedAt has it.
 func (tx *Tx) SetSlotOffline(agentNo int64, worker string, connectedAt time.Time) error {
 	_, err := tx.Exec(`UPDATE agent_workers SET state = 'offline', updated_at = ?
-		WHERE agent_no = ? AND worker_id = ? AND state = 'online' AND last_connect_at <= ?`,
+		WHERE agent_no = ? AND worker_id = ? AND state = 'online' AND last_connect_at = ?`,
 		tx.Now(), agentNo, worker, connectedAt)
 	return err
 }

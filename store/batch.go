@@ -13,7 +13,7 @@ type batch struct {
 	open    bool       // a transaction is open
 	applied []*request // succeeded so far
 	refused []outcome  // failed by themselves; told when the outcome of the COMMIT is known
-	after   []func()
+	after   []hook     // of those that succeeded
 	rows    int
 	bytes   int64
 }
@@ -163,18 +163,39 @@ func (w *writer) call(tx *Tx, r *request) (err error) {
 		err = fault.Wrap(fault.Internal, fmt.Errorf("%s: panic: %v", r.op, p), "%s", codeMessage(fault.Internal))
 	}()
 	err = r.fn(tx)
+	for _, fn := range tx.atEnd {
+		if err == nil {
+			err = fn()
+		}
+	}
 	returned = true
 	return err
 }
 
-// now is the timestamp of the next transaction: never before an earlier one, whatever the system's clock does.
+// maxHold is the longest step back of the system's clock over which the time of transactions stands still: more than what
+// corrects a clock that runs, less than any deadline.
+const maxHold = 2 * time.Second
+
+// now is the timestamp of the next transaction: never before an earlier one, unless the system's clock was set back by more
+// than maxHold.
 func (w *writer) now() time.Time {
-	t := w.clock.Now().UnixMicro()
-	if last := w.lastNow.Load(); t < last {
-		t = last
+	last := w.lastNow.Load()
+	t := steady(w.clock.Now(), last)
+	if t < last {
+		w.log.Warn().Time("from", time.UnixMicro(last).UTC()).Time("to", time.UnixMicro(t).UTC()).
+			Msg("the system's clock was set back: what was written meanwhile is dated in the future")
 	}
 	w.lastNow.Store(t)
 	return time.UnixMicro(t).UTC()
+}
+
+// steady is the clock in microseconds, held at last when it is behind it by no more than maxHold.
+func steady(now time.Time, last int64) int64 {
+	t := now.UnixMicro()
+	if t < last && last-t <= maxHold.Microseconds() {
+		return last
+	}
+	return t
 }
 
 // finish commits the batch and tells everybody.
@@ -186,8 +207,8 @@ func (w *writer) finish(start time.Time) {
 			return
 		}
 	}
-	for _, fn := range b.after {
-		w.runAfter(fn)
+	for _, h := range b.after {
+		w.runAfter(h.fn)
 	}
 	n := len(b.applied)
 	if n > 0 {
@@ -244,10 +265,18 @@ func unknown(err error) error {
 // failBatch ends a batch of which nothing, or nobody knows what, was applied.
 func (w *writer) failBatch(err error) {
 	b := &w.batch
+	unsure := fault.Is(err, fault.OutcomeUnknown)
 	if b.open && !w.lost {
 		if _, e := w.conn.exec(sqlRollback); e != nil && !w.lost {
 			err = fmt.Errorf("%w; rollback: %w", err, e)
 			w.fail(fault.Wrap(fault.Corrupt, err, "%s", codeMessage(fault.Corrupt)))
+		}
+	}
+	if unsure {
+		for _, h := range b.after {
+			if h.hint {
+				w.runAfter(h.fn)
+			}
 		}
 	}
 	w.trouble.Store(&err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"signalbox/appliance/fault"
@@ -54,6 +55,84 @@ func TestUnknownOutcomeIsToldApart(t *testing.T) {
 	mustUpdate(t, db, insert("b"))
 	if got := itemNames(t, db); !slices.Equal(got, []string{"a", "b"}) {
 		t.Fatalf("stored %v", got)
+	}
+}
+
+// TestHooksByOutcome: what announces a change runs when it is durable, what only says "look again" also when nobody knows;
+// neither runs for what was not applied. Both run before Update returns, in the order of the calls.
+func TestHooksByOutcome(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	for name, tt := range map[string]struct {
+		before, after, own error
+		code               fault.Code
+		want               []string
+	}{
+		"committed":         {want: []string{"hint 1", "told", "hint 2"}},
+		"unknown":           {after: boom, code: fault.OutcomeUnknown, want: []string{"hint 1", "hint 2"}},
+		"failed commit":     {before: boom, code: fault.Unavailable},
+		"refused by itself": {own: fault.New(fault.Conflict, "no"), code: fault.Conflict},
+	} {
+		db := openTest(t, func(o *Options) {
+			o.Hooks.BeforeCommit = func(int) error { return tt.before }
+			o.Hooks.AfterCommitBeforeReply = func(int) error { return tt.after }
+		})
+		var ran []string
+		note := func(s string) func() { return func() { ran = append(ran, s) } }
+		err := db.Update(context.Background(), "test", func(tx *Tx) error {
+			tx.Hint(note("hint 1"))
+			tx.Hint(func() { panic("contained") })
+			tx.AfterCommit(note("told"))
+			tx.Hint(note("hint 2"))
+			if err := insert("a")(tx); err != nil {
+				return err
+			}
+			return tt.own
+		})
+		if tt.code == "" && err != nil || tt.code != "" && !fault.Is(err, tt.code) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !slices.Equal(ran, tt.want) {
+			t.Errorf("%s: ran %q, want %q", name, ran, tt.want)
+		}
+	}
+}
+
+// TestHintsOfABatch: of callers that share a COMMIT of unknown outcome, those run whose work may be there.
+func TestHintsOfABatch(t *testing.T) {
+	t.Parallel()
+	var fail atomic.Bool
+	h := hold(t, func(o *Options) {
+		o.Hooks.AfterCommitBeforeReply = func(int) error {
+			if fail.Load() {
+				return errors.New("boom")
+			}
+			return nil
+		}
+	})
+	fail.Store(true)
+	var ran []string
+	hinted := func(name string, own error) func(*Tx) error {
+		return func(tx *Tx) error {
+			tx.Hint(func() { ran = append(ran, name) })
+			if err := insert(name)(tx); err != nil {
+				return err
+			}
+			return own
+		}
+	}
+	ctx := context.Background()
+	a := h.submit(ctx, hinted("a", nil))
+	b := h.submit(ctx, hinted("b", fault.New(fault.Conflict, "no")))
+	c := h.submit(ctx, hinted("c", nil))
+	h.release()
+	for _, done := range []chan error{a, b, c} {
+		if err := <-done; !fault.Is(err, fault.OutcomeUnknown) {
+			t.Errorf("outcome %v", err)
+		}
+	}
+	if !slices.Equal(ran, []string{"a", "c"}) {
+		t.Errorf("ran %q", ran)
 	}
 }
 

@@ -214,7 +214,7 @@ func TestKilledMigrationIsOldOrNew(t *testing.T) {
 		if err := child(t, "migrate", path, dieAt).Run(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
 			t.Fatalf("%s: child: %v", dieAt, err)
 		}
-		state, err := inspect(context.Background(), path, 3)
+		state, err := inspect(context.Background(), path, applicationID, 3)
 		if err != nil || state.version != version || state.fresh {
 			t.Errorf("killed %s: state %+v, %v; want version %d", dieAt, state, err, version)
 		}

@@ -15,10 +15,14 @@ var (
 
 const commandColumns = `c.command_no, c.id, c.project_no, p.id, coalesce(c.agent_no, 0), a.id, c.issued_by, c.action,
 	c.target_type, c.target_id, c.payload, coalesce(c.retry_engine, ''), c.idempotency_key, c.status, c.result, c.error,
-	c.issued_at, c.dispatched_at, c.acked_at, c.completed_at, c.timeout_at, c.source_ip`
+	c.issued_at, c.dispatched_at, c.acked_at, c.completed_at, c.timeout_at, c.source_ip, coalesce(c.parent_no, 0)`
 
 const fromCommands = ` FROM commands c JOIN projects p ON p.project_no = c.project_no
 	LEFT JOIN agents a ON a.agent_no = c.agent_no`
+
+// handedCommands are the open commands whose deadline the sweep keeps: the parents of bulk retries have no agent, and their
+// deadline is that of the whole.
+const handedCommands = openCommands + ` AND agent_no IS NOT NULL`
 
 // openCommands is the condition of the partial indexes over open commands.
 const openCommands = `status IN ('pending', 'dispatched')`
@@ -49,7 +53,7 @@ func (r *commandRow) dest() []any {
 	c := &r.c
 	return []any{&c.No, &c.ID, &c.ProjectNo, &c.ProjectID, &c.AgentNo, &r.agentID, &c.IssuedBy, &c.Action,
 		&c.TargetType, &c.TargetID, &c.Payload, &c.RetryEngine, &c.IdempotencyKey, &c.Status, &c.Result, &c.Error,
-		&c.IssuedAt, &r.dispatched, &r.acked, &r.completed, &c.TimeoutAt, &c.SourceIP}
+		&c.IssuedAt, &r.dispatched, &r.acked, &r.completed, &c.TimeoutAt, &c.SourceIP, &c.ParentNo}
 }
 
 func (r *commandRow) command() agent.Command {
@@ -153,24 +157,31 @@ func (r *reader) CommandCounts() (n agent.CommandCounts, err error) {
 	return n, err
 }
 
-// CommandsDeliverable lists what a session may try to claim, in the order of issue. Rows past their deadline are the
-// sweep's.
+// CommandsDeliverable lists what a session may try to claim: the children of bulk retries, then the others, each in the
+// order of issue. Rows past their deadline are the sweep's.
 func (r *reader) CommandsDeliverable(q agent.Deliverable) ([]agent.DeliverableRow, error) {
 	engines, err := jsonList(q.RetryEngines)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := r.Query(`SELECT command_no, status FROM commands WHERE agent_no = ? AND `+openCommands+`
-		AND timeout_at >= ?
-		AND (status = 'pending' OR (? AND dispatched_at BETWEEN ? AND ? AND action IN `+redeliverable+`))
-		AND (retry_engine IS NULL OR retry_engine IN (SELECT value FROM json_each(?)))
-		ORDER BY issued_at, command_no LIMIT ?`,
-		q.AgentNo, r.now, q.Redispatch, q.SentAfter, q.SentUpTo, engines, q.Limit)
+	const served = ` AND (retry_engine IS NULL OR retry_engine IN (SELECT value FROM json_each(?))) ORDER BY issued_at, command_no LIMIT ?`
+	out, err := r.deliverable(nil, `SELECT command_no, status FROM commands WHERE agent_no = ? AND parent_no IS NOT NULL
+		AND status = 'pending' AND timeout_at >= ?`+served, q.AgentNo, r.now, engines, q.Limit)
+	if err != nil || len(out) == q.Limit {
+		return out, err
+	}
+	return r.deliverable(out, `SELECT command_no, status FROM commands WHERE agent_no = ? AND `+openCommands+`
+		AND parent_no IS NULL AND timeout_at >= ?
+		AND (status = 'pending' OR (? AND dispatched_at BETWEEN ? AND ? AND action IN `+redeliverable+`))`+served,
+		q.AgentNo, r.now, q.Redispatch, q.SentAfter, q.SentUpTo, engines, q.Limit-len(out))
+}
+
+func (r *reader) deliverable(out []agent.DeliverableRow, text string, args ...any) ([]agent.DeliverableRow, error) {
+	rows, err := r.Query(text, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var out []agent.DeliverableRow
 	for rows.Next() {
 		var row agent.DeliverableRow
 		if err := rows.Scan(&row.CommandNo, &row.Status); err != nil {
@@ -192,8 +203,20 @@ func (r *reader) CommandNextDispatchedAt(agentNo int64, after time.Time, interva
 
 // CommandsExpired lists open commands whose deadline lies before now, the longest over first.
 func (r *reader) CommandsExpired(now time.Time, limit int) ([]int64, error) {
-	return r.numbers(`SELECT command_no FROM commands WHERE `+openCommands+` AND timeout_at < ?
+	return r.numbers(`SELECT command_no FROM commands WHERE `+handedCommands+` AND timeout_at < ?
 		ORDER BY timeout_at LIMIT ?`, now, limit)
+}
+
+// CommandDeadlineAfter tells whether an open command's deadline lies after the time.
+func (r *reader) CommandDeadlineAfter(latest time.Time) (found bool, err error) {
+	err = r.QueryRow(`SELECT EXISTS (SELECT 1 FROM commands WHERE `+handedCommands+` AND timeout_at > ?)`, latest).Scan(&found)
+	return found, err
+}
+
+// CommandsBoundDeadlines brings every deadline of an open command that lies after the time forward to it.
+func (tx *Tx) CommandsBoundDeadlines(latest time.Time) error {
+	_, err := tx.Exec(`UPDATE commands SET timeout_at = ? WHERE `+handedCommands+` AND timeout_at > ?`, latest, latest)
+	return err
 }
 
 // CommandsStranded lists dispatched, unacked commands of redeliverable actions whose deadline lies ahead of now and whose
@@ -213,6 +236,6 @@ func (r *reader) CommandsPendingAgents(above int64, limit int) ([]int64, error) 
 
 // CommandNextDeadline returns the earliest deadline of an open command.
 func (r *reader) CommandNextDeadline() (at time.Time, err error) {
-	err = r.QueryRow(`SELECT min(timeout_at) FROM commands WHERE ` + openCommands).Scan(&at)
+	err = r.QueryRow(`SELECT min(timeout_at) FROM commands WHERE ` + handedCommands).Scan(&at)
 	return at, err
 }

@@ -26,10 +26,11 @@ func stringOrNull(s string) any {
 // InsertCommand stores a new command and returns its number.
 func (tx *Tx) InsertCommand(c agent.Command) (int64, error) {
 	res, err := tx.Exec(`INSERT INTO commands (id, project_no, agent_no, issued_by, action, target_type, target_id, payload,
-		retry_engine, idempotency_key, status, issued_at, timeout_at, source_ip)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		c.ID, c.ProjectNo, c.AgentNo, c.IssuedBy, c.Action, c.TargetType, c.TargetID, string(c.Payload),
-		stringOrNull(c.RetryEngine), c.IdempotencyKey, string(c.Status), c.IssuedAt, c.TimeoutAt, c.SourceIP)
+		retry_engine, idempotency_key, status, issued_at, timeout_at, source_ip, parent_no)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		c.ID, c.ProjectNo, numberOrNull(c.AgentNo), c.IssuedBy, c.Action, c.TargetType, c.TargetID, string(c.Payload),
+		stringOrNull(c.RetryEngine), c.IdempotencyKey, string(c.Status), c.IssuedAt, c.TimeoutAt, c.SourceIP,
+		numberOrNull(c.ParentNo))
 	return res.LastInsertID(), err
 }
 
@@ -38,7 +39,7 @@ func (tx *Tx) UpdateCommand(before, c agent.Command) (bool, error) {
 	res, err := tx.Exec(`UPDATE commands SET status = ?, agent_no = ?, result = ?, error = ?, dispatched_at = ?,
 		acked_at = ?, completed_at = ?, timeout_at = ?
 		WHERE command_no = ? AND status = ? AND dispatched_at IS ?`,
-		string(c.Status), c.AgentNo, textOrNull(c.Result), c.Error, orNull(c.DispatchedAt), orNull(c.AckedAt),
+		string(c.Status), numberOrNull(c.AgentNo), textOrNull(c.Result), c.Error, orNull(c.DispatchedAt), orNull(c.AckedAt),
 		orNull(c.CompletedAt), c.TimeoutAt, c.No, string(before.Status), orNull(before.DispatchedAt))
 	return res.RowsAffected() == 1, err
 }
@@ -51,14 +52,19 @@ func (tx *Tx) InsertTransition(projectNo int64, t agent.Transition) error {
 }
 
 // CommandReconcileTask corrects the state of a stored task.
-func (tx *Tx) CommandReconcileTask(projectNo int64, engine, taskID, state string, finishedAt *time.Time, exception *string) (from string, changed bool, err error) {
-	err = noRowIsZero(tx.QueryRow(`SELECT state FROM tasks WHERE project_no = ? AND engine = ? AND task_id = ?`,
-		projectNo, engine, taskID).Scan(&from))
+func (tx *Tx) CommandReconcileTask(projectNo int64, engine, taskID, state string, asked time.Time, finishedAt *time.Time,
+	exception *string) (from string, changed bool, err error) {
+	var heard time.Time
+	err = noRowIsZero(tx.QueryRow(`SELECT state, updated_at FROM tasks WHERE project_no = ? AND engine = ? AND task_id = ?`,
+		projectNo, engine, taskID).Scan(&from, &heard))
 	if err != nil || from == "" || from == state {
 		return from, false, err
 	}
-	// A task that runs or waits has not finished, whatever was stored.
+	// A task that runs or waits has not finished, whatever was stored before; what was heard since may be its end.
 	running := state == "pending" || state == "started"
+	if running && heard.After(asked) {
+		return from, false, nil
+	}
 	res, err := tx.Exec(`UPDATE tasks SET state = ?, finished_at = CASE WHEN ? THEN NULL ELSE coalesce(?, finished_at) END,
 		exception = CASE WHEN ? = 'failure' THEN coalesce(?, exception) ELSE NULL END, updated_at = ?
 		WHERE project_no = ? AND engine = ? AND task_id = ?`,

@@ -22,7 +22,7 @@ var (
 const sqlInsertEvent = `INSERT INTO events (id, project_no, agent_no, task_no, engine, task_id, kind, occurred_at,
 time_replaced, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 
-// InsertEvent stores an event unless one of the same identity is stored already.
+// InsertEvent stores an event unless one of the same identity is stored already, and sets its position.
 func (tx *Tx) InsertEvent(e *agent.NewEvent) (added bool, err error) {
 	var taskNo any
 	if e.TaskNo != 0 {
@@ -30,7 +30,11 @@ func (tx *Tx) InsertEvent(e *agent.NewEvent) (added bool, err error) {
 	}
 	res, err := tx.Exec(sqlInsertEvent, e.ID[:], e.ProjectNo, e.AgentNo, taskNo, e.Engine, e.TaskID, e.Kind,
 		e.OccurredAt.UnixMicro(), e.TimeReplaced, e.Payload)
-	return res.RowsAffected() == 1, err
+	if err != nil || res.RowsAffected() != 1 {
+		return false, err
+	}
+	e.No = res.LastInsertID()
+	return true, nil
 }
 
 // CROSS fixes the order of the joins: the events lead, in the order that is asked for.

@@ -7,6 +7,7 @@ const (
 	SQLPruneEvents    = sqlPruneEvents
 	SQLPruneTasksScan = sqlPruneTasksScan
 	SQLEventsExpired  = sqlEventsExpired
+	SQLPendingGroups  = sqlPendingGroups
 )
 
 // EventsQuery is the statement of ListEvents; taskNo is that of the filter's task, 0 for none.

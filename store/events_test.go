@@ -56,6 +56,7 @@ func TestPlansOfRecords(t *testing.T) {
 		{"prune events", store.SQLPruneEvents, "events USING COVERING INDEX events_identity (project_no=? AND occurred_at<?)", false},
 		{"prune tasks", store.SQLPruneTasksScan, "t USING INDEX sqlite_autoindex_tasks_1 (project_no=? AND id>? AND id<?)", false},
 		{"expired events", store.SQLEventsExpired, "events USING COVERING INDEX events_identity", false},
+		{"groups of buffered fires", store.SQLPendingGroups, "b USING COVERING INDEX pending_fires_replay (project_no=? AND engine>?)", false},
 	} {
 		got := plan(c.query, make([]any, strings.Count(c.query, "?"))...)
 		if !strings.Contains(got, c.has) {

@@ -63,5 +63,9 @@ func lockOwner(f *os.File) string {
 	return "another process"
 }
 
-// release gives the lock back.
-func (l *fileLock) release() { _ = l.f.Close() }
+// release gives the lock back. Closing alone would not do while a child process that is just being started, and closes
+// what is not its own with its exec, still has the file open.
+func (l *fileLock) release() {
+	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
+	_ = l.f.Close()
+}

@@ -79,8 +79,8 @@ type fileState struct {
 }
 
 // inspect decides whether the file is ours to open, without changing it.
-func inspect(ctx context.Context, file string, newest int) (fileState, error) {
-	empty, err := checkHeader(file)
+func inspect(ctx context.Context, file string, id uint32, newest int) (fileState, error) {
+	empty, err := checkHeader(file, id)
 	if err != nil || empty {
 		return fileState{fresh: true}, err
 	}
@@ -98,8 +98,8 @@ func inspect(ctx context.Context, file string, newest int) (fileState, error) {
 	switch {
 	case app == 0 && version == 0 && objects == 0:
 		return fileState{fresh: true}, nil
-	case app != applicationID:
-		return fileState{}, foreign(file, fmt.Sprintf("application id %#x instead of %#x", app, applicationID))
+	case app != int64(id):
+		return fileState{}, foreign(file, fmt.Sprintf("application id %#x instead of %#x", app, id))
 	case version > int64(newest):
 		return fileState{}, fault.New(fault.Conflict,
 			"database %s has version %d, this program knows versions up to %d: run the newer program, or restore a backup made before the upgrade",
@@ -115,7 +115,7 @@ func foreign(file, what string) error {
 }
 
 // checkHeader looks at the first bytes, before SQLite does: SQLite takes any short file for an empty database.
-func checkHeader(file string) (empty bool, err error) {
+func checkHeader(file string, id uint32) (empty bool, err error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return false, fmt.Errorf("inspect: %w", err)
@@ -132,8 +132,8 @@ func checkHeader(file string) (empty bool, err error) {
 		return false, foreign(file, "no SQLite header")
 	}
 	// A header of zero may lag behind the log; a value of somebody else never does.
-	if app := binary.BigEndian.Uint32(head[68:]); app != 0 && app != applicationID {
-		return false, foreign(file, fmt.Sprintf("application id %#x instead of %#x", app, applicationID))
+	if app := binary.BigEndian.Uint32(head[68:]); app != 0 && app != id {
+		return false, foreign(file, fmt.Sprintf("application id %#x instead of %#x", app, id))
 	}
 	return false, nil
 }
@@ -142,6 +142,7 @@ func checkHeader(file string) (empty bool, err error) {
 type upgrade struct {
 	conn    *conn
 	path    string
+	id      uint32
 	schema  string
 	scripts scripts
 	clock   clock.Clock
@@ -177,7 +178,7 @@ func (u *upgrade) create() error {
 }
 
 func (u *upgrade) stamp(version int) error {
-	err := u.conn.script(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, version))
+	err := u.conn.script(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", u.id, version))
 	return mapError(err)
 }
 

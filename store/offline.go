@@ -45,7 +45,7 @@ func OpenFile(ctx context.Context, path string) (f *File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	state, err := inspect(ctx, path, scripts.version())
+	state, err := inspect(ctx, path, applicationID, scripts.version())
 	if err != nil {
 		return nil, err
 	}

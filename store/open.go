@@ -31,6 +31,9 @@ type Options struct {
 	Schema string
 	// Migrations holds the numbered scripts NNNN_name.sql; nil means those of store/migrations.
 	Migrations fs.FS
+	// ApplicationID marks the file in its header; 0 means that of the appliance's database. A program with a schema of
+	// its own has an own mark, so that neither opens the other's file. At most 31 bits.
+	ApplicationID uint32
 	// Clock gives transactions their timestamps; nil means the system's.
 	Clock clock.Clock
 	// Upkeep runs the timers of the checkpointer; nil means the system's clock. It is apart from Clock so that a test
@@ -88,6 +91,9 @@ func (o *Options) defaults() {
 	}
 	if o.Upkeep == nil {
 		o.Upkeep = clock.System()
+	}
+	if o.ApplicationID == 0 {
+		o.ApplicationID = applicationID
 	}
 	if o.Readers <= 0 {
 		o.Readers = 2
@@ -165,7 +171,7 @@ func Open(ctx context.Context, o Options) (db *DB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	state, err := inspect(ctx, o.Path, scripts.version())
+	state, err := inspect(ctx, o.Path, o.ApplicationID, scripts.version())
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +184,7 @@ func Open(ctx context.Context, o Options) (db *DB, err error) {
 			_ = c.close()
 		}
 	}()
-	up := upgrade{conn: c, path: o.Path, schema: o.Schema, scripts: scripts, clock: o.Clock, hooks: o.Hooks, log: o.Log}
+	up := upgrade{conn: c, path: o.Path, id: o.ApplicationID, schema: o.Schema, scripts: scripts, clock: o.Clock, hooks: o.Hooks, log: o.Log}
 	if err := up.run(ctx, state); err != nil {
 		return nil, err
 	}

@@ -100,9 +100,9 @@ func (db *DB) View(ctx context.Context, fn func(*ReadTx) error) error {
 	return db.noticeFatal(fn(tx))
 }
 
-// readNow is the clock in whole microseconds, not before the latest write transaction.
+// readNow is the time of a snapshot, by the rule of write transactions.
 func (db *DB) readNow() time.Time {
-	return time.UnixMicro(max(db.clock.Now().UnixMicro(), db.writer.lastNow.Load())).UTC()
+	return time.UnixMicro(steady(db.clock.Now(), db.writer.lastNow.Load())).UTC()
 }
 
 // noticeFatal stops writing when a reader found the file damaged.

@@ -95,7 +95,7 @@ func checkSource(from, to string) error {
 	if present, err := os.Stat(to); err == nil && os.SameFile(info, present) {
 		return fault.New(fault.Invalid, "%s is the database itself", from)
 	}
-	empty, err := checkHeader(from)
+	empty, err := checkHeader(from, applicationID)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func takeCopy(ctx context.Context, from, tmp string) (r Restored, err error) {
 	if err != nil {
 		return r, err
 	}
-	state, err := inspect(ctx, tmp, scripts.version())
+	state, err := inspect(ctx, tmp, applicationID, scripts.version())
 	if err != nil {
 		return r, err
 	}

@@ -14,7 +14,16 @@ import (
 // goroutine. It reads what it and the callers before it wrote.
 type Tx struct {
 	reader
-	after []func()
+	after []hook
+	atEnd []func() error
+
+	collects *collects // nil: nothing was collected for notifications
+}
+
+// hook is what follows a transaction.
+type hook struct {
+	fn   func()
+	hint bool // also after a commit of unknown outcome
 }
 
 // ReadTx is one snapshot of the database. It is valid only inside the function that View called and only on its
@@ -50,7 +59,9 @@ func (r Result) RowsAffected() int64 { return r.rows }
 // LastInsertID is the row id of the last insert on this connection; meaningful right after an INSERT.
 func (r Result) LastInsertID() int64 { return r.id }
 
-// Now is the transaction's one timestamp: UTC, whole microseconds, never before that of an earlier transaction.
+// Now is the transaction's one timestamp: UTC, whole microseconds. It is never before that of an earlier transaction, except
+// when the system's clock was set back by more than two seconds: then it follows the clock, and rows that were written
+// before lie in the future. Order by numbers, not by it.
 func (r *reader) Now() time.Time { return r.now }
 
 // Exec runs a statement, prepared once per connection. Arguments may be what database/sql takes, and also
@@ -71,10 +82,21 @@ func (tx *Tx) Exec(query string, args ...any) (Result, error) {
 	return Result{rows: n, id: id}, nil
 }
 
-// AfterCommit has fn called once the transaction is durable, before Update returns, in commit order. It runs on the
-// writer's goroutine: it must not block, and must not call Update. It is not called when the transaction fails. A
-// panic in it is logged and goes no further.
-func (tx *Tx) AfterCommit(fn func()) { tx.after = append(tx.after, fn) }
+// AfterCommit has fn called once the transaction is durable, before Update returns, in commit order and in the order of the
+// calls. It runs on the writer's goroutine: it must not block, and must not call Update. It is not called when the
+// transaction fails, nor when the outcome of its COMMIT is unknown: it is for what claims that the change happened, such as
+// counts, notices and memory of what is stored. A panic in it is logged and goes no further.
+func (tx *Tx) AfterCommit(fn func()) { tx.after = append(tx.after, hook{fn: fn}) }
+
+// Hint is AfterCommit for what only says "look again": it is called, too, when nobody knows whether the COMMIT happened, for
+// then the change may be there, and nobody else would ever be told of it. It is for waking readers and workers, who read the
+// database, and for dropping what is cached. fn must be right when nothing has changed; what it wakes must not have the same
+// write tried again at once.
+func (tx *Tx) Hint(fn func()) { tx.after = append(tx.after, hook{fn: fn, hint: true}) }
+
+// AtEnd has fn called when the transaction's function has returned without an error, inside the transaction: its error is
+// that of the transaction. fn must not call AtEnd.
+func (tx *Tx) AtEnd(fn func() error) { tx.atEnd = append(tx.atEnd, fn) }
 
 // Query starts a query, prepared once per connection. The rows must be closed before the transaction's function
 // returns. Arguments as in Exec. A statement with RETURNING may be run here by a Tx.

@@ -296,22 +296,42 @@ func TestEndedWriterGoroutineRefusesInsteadOfHanging(t *testing.T) {
 	}
 }
 
-func TestTransactionTimeNeverGoesBack(t *testing.T) {
+// TestTransactionTimeFollowsTheClock holds a small step back, so that what was written later never looks earlier, and takes
+// over a clock that was set back for good: times that stood still until it caught up would let no deadline come.
+func TestTransactionTimeFollowsTheClock(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 2, 3, 4, 5, 123456789, time.UTC)
-	fake := clock.NewFake(start)
-	db := openTest(t, func(o *Options) { o.Clock = fake })
-	var seen []time.Time
-	note := func(tx *Tx) error { seen = append(seen, tx.Now(), tx.Now()); return nil }
-	mustUpdate(t, db, note)
-	fake.Advance(-time.Hour)
-	mustUpdate(t, db, note)
-	fake.Advance(2 * time.Hour)
-	mustUpdate(t, db, note)
-	want := start.Truncate(time.Microsecond)
-	later := want.Add(time.Hour)
-	if !slices.Equal(seen, []time.Time{want, want, want, want, later, later}) {
-		t.Fatalf("times %v", seen)
+	for name, c := range map[string]struct {
+		moves []time.Duration // of the clock, before each transaction
+		want  []time.Duration // the transaction's time, after start
+	}{
+		"forward":                      {[]time.Duration{0, time.Second, 24 * time.Hour}, []time.Duration{0, time.Second, 24*time.Hour + time.Second}},
+		"a small step back":            {[]time.Duration{0, -maxHold, maxHold / 2, maxHold}, []time.Duration{0, 0, 0, maxHold / 2}},
+		"small steps do not add up":    {[]time.Duration{0, -maxHold, -time.Microsecond}, []time.Duration{0, 0, -maxHold - time.Microsecond}},
+		"set back":                     {[]time.Duration{0, -time.Hour, time.Second}, []time.Duration{0, -time.Hour, time.Second - time.Hour}},
+		"forward by mistake, and back": {[]time.Duration{0, 24 * time.Hour, -24 * time.Hour}, []time.Duration{0, 24 * time.Hour, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fake := clock.NewFake(start)
+			db := openTest(t, func(o *Options) { o.Clock = fake })
+			for i, d := range c.moves {
+				fake.Advance(d)
+				var wrote, read time.Time
+				mustUpdate(t, db, func(tx *Tx) error {
+					if wrote = tx.Now(); wrote != tx.Now() {
+						t.Error("two times in one transaction")
+					}
+					return nil
+				})
+				if err := db.View(context.Background(), func(tx *ReadTx) error { read = tx.Now(); return nil }); err != nil {
+					t.Fatal(err)
+				}
+				if want := start.Truncate(time.Microsecond).Add(c.want[i]); wrote != want || read != want {
+					t.Errorf("transaction %d: written at %v, read at %v, want %v", i, wrote, read, want)
+				}
+			}
+		})
 	}
 }
 

@@ -29,7 +29,7 @@ last_heartbeat, active_tasks, metadata, created_at, updated_at)
 VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, coalesce(?7, '[]'), 'online', ?8, coalesce(?9, 0), coalesce(?10, '{}'), ?8, ?8)
 ON CONFLICT (project_no, engine, name) DO UPDATE SET hostname = excluded.hostname, pid = coalesce(?5, pid),
 concurrency = coalesce(?6, concurrency), queues = coalesce(?7, queues), state = 'online',
-last_heartbeat = max(coalesce(last_heartbeat, 0), ?8), active_tasks = coalesce(?9, active_tasks),
+last_heartbeat = ?8, active_tasks = coalesce(?9, active_tasks),
 metadata = coalesce(?10, metadata), updated_at = ?8`
 
 // SetWorkerDetails creates or updates the row of a worker as online now; what was not reported stays as it is.
@@ -52,7 +52,7 @@ func (tx *Tx) SetWorkerDetails(projectNo int64, id uuid.UUID, d *agent.WorkerDet
 
 const sqlTouchQueue = `INSERT INTO queues (id, project_no, engine, name, pending_count, last_seen_at, created_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)
-ON CONFLICT (project_no, engine, name) DO UPDATE SET last_seen_at = max(last_seen_at, excluded.last_seen_at),
+ON CONFLICT (project_no, engine, name) DO UPDATE SET last_seen_at = excluded.last_seen_at,
 pending_count = coalesce(excluded.pending_count, pending_count)`
 
 // TouchQueue creates the row of a queue or moves its last_seen_at to now; a depth becomes the pending count.
@@ -83,14 +83,20 @@ func (r *reader) ListWorkers(projectNo int64, limit int) ([]agent.Worker, error)
 	return out, rows.Err()
 }
 
-// AnyWorkerSilent tells whether an online worker was last heard before the time.
+// AnyWorkerSilent tells whether an online worker was last heard before the time, or is said to be heard in the future.
 func (r *reader) AnyWorkerSilent(before time.Time) (any bool, err error) {
-	err = r.QueryRow(`SELECT EXISTS (SELECT 1 FROM workers WHERE state = 'online' AND last_heartbeat < ?)`, before).Scan(&any)
+	err = r.QueryRow(`SELECT EXISTS (SELECT 1 FROM workers WHERE state = 'online' AND last_heartbeat < ?)
+		OR EXISTS (SELECT 1 FROM workers WHERE state = 'online' AND last_heartbeat > ?)`, before, r.now).Scan(&any)
 	return any, err
 }
 
-// SilenceWorkers marks at most limit online workers unknown that were last heard before the time.
+// SilenceWorkers marks at most limit online workers unknown that were last heard before the time. Who is said to be heard
+// in the future is heard now.
 func (tx *Tx) SilenceWorkers(before time.Time, limit int) (int, error) {
+	if _, err := tx.Exec(`UPDATE workers SET last_heartbeat = ? WHERE state = 'online' AND last_heartbeat > ?`, tx.Now(),
+		tx.Now()); err != nil {
+		return 0, err
+	}
 	res, err := tx.Exec(`UPDATE workers SET state = 'unknown', updated_at = ? WHERE worker_no IN
 		(SELECT worker_no FROM workers WHERE state = 'online' AND last_heartbeat < ? LIMIT ?)`, tx.Now(), before, limit)
 	return int(res.RowsAffected()), err
