@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"signalbox/appliance/agent"
+	"signalbox/appliance/agent/bulkretry"
 	"signalbox/appliance/audit"
 	"signalbox/appliance/clock"
 	"signalbox/appliance/config"
@@ -65,14 +66,20 @@ type Appliance struct {
 	group    *group
 	metrics  *metrics
 
-	auditLog  *audit.Log
-	auditDB   audit.Store
-	directory *agent.Directory
-	router    *agent.Router
-	records   *agent.Records
-	commands  *agent.Commands
-	upkeep    upkeep
-	rooms     rooms
+	auditLog    *audit.Log
+	auditDB     audit.Store
+	directory   *agent.Directory
+	router      *agent.Router
+	records     *agent.Records
+	commands    *agent.Commands
+	upkeep      upkeep
+	bulkRetries *bulkretry.Service
+	failures    failures
+	fires       fires
+	schedules   schedules
+	rooms       rooms
+	archive     archivePlane
+	notify      notifications
 
 	sessions  *session.Group
 	websocket *agentconn.WebSocket
@@ -113,8 +120,9 @@ func New(ctx context.Context, o Options) (*Appliance, error) {
 	}
 	a.start = a.clock.Now()
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, step := range []func(context.Context) error{a.openData, a.buildDomain, a.buildRooms, a.buildTransport,
-		a.buildRoomTransport, a.bootstrap, a.bind} {
+	for _, step := range []func(context.Context) error{a.openData, a.buildDomain, a.buildRetries, a.buildFailures, a.buildFires, a.buildSchedules, a.buildRooms, a.buildArchive,
+		a.buildTransport, a.buildRoomTransport, a.buildArchiveTransport, a.bootstrap,
+		a.readNotify, a.bind} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, a.Close())
 		}
@@ -135,7 +143,7 @@ func (a *Appliance) openData(ctx context.Context) error {
 		Path: filepath.Join(a.cfg.DataDir, DatabaseFile), Schema: a.opts.Schema, Clock: a.clock,
 		Log: a.log.With().Str("part", "store").Logger(), Readers: s.Readers,
 		Limits: store.Limits{Queue: s.QueueMaxWrites, BatchCallers: s.BatchMaxWrites, BatchRows: s.BatchMaxRows},
-		Hooks:  a.opts.Hooks, OnFatal: a.group.fail, Registerer: a.registry})
+		Hooks:  a.opts.Hooks, OnFatal: a.databaseFailed, Registerer: a.registry})
 	if err != nil {
 		return fmt.Errorf("open database: %w", err)
 	}
@@ -241,10 +249,19 @@ func (a *Appliance) bind(context.Context) error {
 // drainSpread is the time over which sessions are asked to come back, so that they do not do it all at once.
 const drainSpread = 2 * time.Second
 
+// answerWait is the longest wait for agents to answer what they were handed, before their sessions are closed.
+const answerWait = 3 * time.Second
+
+// drainSessions hands nothing over any more, then closes the sessions.
 func (a *Appliance) drainSessions(ctx context.Context) error {
-	spread := drainSpread
+	spread, answers := drainSpread, answerWait
 	if deadline, ok := ctx.Deadline(); ok {
-		spread = min(spread, time.Until(deadline)/4)
+		spread, answers = min(spread, time.Until(deadline)/4), min(answers, time.Until(deadline)/4)
+	}
+	wait, cancel := context.WithTimeout(ctx, max(answers, 0))
+	defer cancel()
+	if n := a.commands.Quiesce(wait); n > 0 {
+		a.log.Warn().Int("commands", n).Msg("agents have not answered commands that are handed over once only; they will time out unless done")
 	}
 	tools := make(chan error, 1)
 	go func() { tools <- a.rooms.drainMCP(ctx) }()

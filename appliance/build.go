@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,14 +37,18 @@ func (a *Appliance) buildDomain(context.Context) (err error) {
 	}
 	a.auditLog = audit.New(a.master.AuditKeys())
 	a.auditDB = store.Bind[audit.PruneTx, audit.ReadTx](a.db)
+	if err := a.buildNotify(); err != nil {
+		return err
+	}
 	a.directory = agent.NewDirectory(store.Bind[agent.DirectoryTx, agent.DirectoryReadTx](a.db), a.master, a.auditLog, a.hub,
 		agent.DirectoryOptions{OfflineTimeout: g.OfflineTimeout.Std(), StalePruneDays: g.StalePruneDays,
-			Trouble: a.metrics.trouble})
+			Trouble: a.metrics.trouble, ProjectChanged: a.projectChanged})
 	a.commands = agent.NewCommands(store.Bind[agent.CommandTx, agent.CommandReadTx](a.db), presence{a}, a.auditLog, a.hub,
 		agent.CommandOptions{Timeout: g.CommandTimeout.Std(), RedispatchWindow: g.RedispatchWindow.Std(),
 			RedispatchMinInterval: g.RedispatchMinInterval.Std(), Clock: a.clock, PurgeToken: a.purgeToken, Observer: a.metrics})
+	a.commands.AddHook(timedOutCommands{a.notify.service})
 	a.router, err = agent.NewRouter(store.Bind[agent.RouterTx, agent.RouterReadTx](a.db), a.commands, a.hub,
-		agent.RouterOptions{ExtraPatterns: g.RedactionExtraKeyPatterns, Clock: a.clock, Observer: a.metrics})
+		agent.RouterOptions{ExtraPatterns: g.RedactionExtraKeyPatterns, Clock: a.clock, Observer: a.metrics, OnFailure: a.onFailure})
 	if err != nil {
 		return err
 	}
@@ -133,13 +138,20 @@ func (a *Appliance) adminFront() transport.Front {
 				return srv.EventsBodyLimit.Bytes()
 			case isUpload(r):
 				return roomhttp.UploadLimit(a.rooms.media.MaxFile(), a.rooms.media.MaxFiles())
+			case takesSchedules(r):
+				return max(scheduleBodyLimit, srv.MaxPayloadSize.Bytes())
 			case takesRoomTexts(r):
 				return max(a.roomBodyLimit(), srv.MaxPayloadSize.Bytes())
+			case strings.HasSuffix(r.URL.Path, "/bulk-retry-requests"): // 10,000 task ids
+				return max(bulkRetryBody, srv.MaxPayloadSize.Bytes())
 			default:
 				return srv.MaxPayloadSize.Bytes()
 			}
 		}, isUpload)}
 }
+
+// bulkRetryBody is the largest request for a bulk retry: 10,000 task ids of 200 characters, with room for what holds them.
+const bulkRetryBody = 4 << 20
 
 // routes are those of the main listener.
 func (a *Appliance) routes() *http.ServeMux {
@@ -147,6 +159,7 @@ func (a *Appliance) routes() *http.ServeMux {
 	mux.Handle(agentconn.WebSocketPath, a.websocket)
 	a.longpoll.Routes(mux)
 	a.roomRoutes(mux)
+	a.archiveRoutes(mux)
 	if m := a.cfg.Metrics; m.Enabled && m.Public {
 		mux.Handle("GET /metrics", a.metricsHandler)
 	}

@@ -82,7 +82,6 @@ func newMetrics(reg prometheus.Registerer, a *Appliance) (*metrics, error) {
 			[]string{"project", "engine", "queue"}),
 	}
 	all := []prometheus.Collector{m.events, m.tasks, m.durations, m.commands, m.claims, m.late, m.depth, m.swallowed, m.dropped,
-		counter("z4j_notifications_sent_total", "Notifications sent. There is no notifier in this version, so it stays empty.", "channel"),
 		scraped("z4j_agents_online", "Agents that are online.", func(ctx context.Context) (float64, error) {
 			n, err := a.directory.CountAgents(ctx)
 			return float64(n.Online), err

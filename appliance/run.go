@@ -77,6 +77,7 @@ func (a *Appliance) close() error {
 		a.websocket.Close()
 	}
 	errs = append(errs, a.rooms.close(ctx), a.group.stop(ctx))
+	a.notify.close()
 	if a.sessions != nil {
 		a.sessions.Close()
 	}
@@ -98,7 +99,14 @@ func (a *Appliance) startWorkers() {
 		return deadlines(ctx, a.commands, a.hub, g.CommandTimeoutSweep.Std(), a.clock, a.log)
 	})
 	a.group.start("room connections", a.sweepConnections)
-	for _, w := range slices.Concat(a.workers(), a.roomWorkers()) {
+	a.group.start("bulk retries", a.bulkRetries.Run)
+	a.group.start("fires", func(ctx context.Context) error { a.fires.service.Run(ctx); return nil })
+	a.group.start("scheduler", a.schedules.runner.Run)
+	a.group.start("deleted schedules", a.schedules.upkeep.RunPurge)
+	a.startArchive()
+	a.startNotify()
+	for _, w := range slices.Concat(a.workers(), a.retryWorkers(), a.fireWorkers(), a.scheduleWorkers(), a.roomWorkers(), a.archiveWorkers(),
+		a.notifyWorkers()) {
 		a.group.start(w.name, func(ctx context.Context) error { return w.run(ctx, a.clock, a.log) })
 	}
 	a.group.start("watchdog", func(ctx context.Context) error {

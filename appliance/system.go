@@ -15,13 +15,16 @@ import (
 // newAPI makes the operators' surface; bulk is the limit of its bucket.
 func (a *Appliance) newAPI(bulk int) *api.API {
 	g, r := a.cfg.Agent, &a.rooms
-	return api.New(api.Services{Directory: a.directory, Commands: a.commands, Records: a.records,
+	return api.New(api.Services{Directory: a.directory, Commands: a.commands, BulkRetries: a.bulkRetries, Records: a.records,
+		Failures: a.failures.service, Fires: a.fires.service, Schedules: a.schedules.service,
 		Audit: api.BindAudit(a.auditLog, a.auditDB), Presence: presence{a}, System: system{a}, Upkeep: a.db, Hub: a.hub,
+		Notifications: a.notify.service,
 		Rooms: api.RoomServices{Identity: r.identity, Directory: r.directory, Timeline: r.timeline, Feed: r.feed,
-			Connections: r.connections}},
+			Connections: r.connections}, Archive: a.archiveServices()},
 		api.Options{Allow: transport.NewAllowlist("api", a.allowAPI, a.metrics.transport), Refusals: a.refusals,
-			Bulk:        transport.NewRateBucket("bulk", bulk, rateWindow, a.clock),
-			DefaultPage: g.DefaultPageSize, MaxPage: g.MaxPageSize, Epoch: a.db.Epoch(), KnownAgentVersion: wireVersion,
+			Bulk:         transport.NewRateBucket("bulk", bulk, rateWindow, a.clock),
+			ChannelTests: a.channelTests(),
+			DefaultPage:  g.DefaultPageSize, MaxPage: g.MaxPageSize, Epoch: a.db.Epoch(), KnownAgentVersion: wireVersion,
 			Clock: a.clock, Log: a.log.With().Str("part", "api").Logger()})
 }
 
@@ -66,7 +69,7 @@ func fileSize(path string) (int64, error) {
 func (a *Appliance) pruneRecords(ctx context.Context) (int, error) {
 	total := 0
 	for _, prune := range []func(context.Context) (int, bool, error){
-		a.upkeep.records.PruneEvents, a.upkeep.records.PruneTasks, a.upkeep.records.PruneAgentStatus} {
+		a.upkeep.records.PruneEvents, a.upkeep.records.PruneTasks, a.upkeep.records.PruneAgentStatus, a.failures.upkeep.Prune} {
 		for more := true; more; {
 			var n int
 			var err error

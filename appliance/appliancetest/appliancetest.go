@@ -22,7 +22,7 @@ import (
 )
 
 // Wait bounds every wait of a test for something that must happen.
-const Wait = 30 * time.Second
+const Wait = 2 * time.Minute
 
 // Option changes what Start starts.
 type Option func(*Server)
@@ -32,6 +32,9 @@ type Option func(*Server)
 func WithFakeClock(at time.Time) Option {
 	return func(s *Server) { s.Clock = clock.NewFake(at) }
 }
+
+// WithClock has the appliance live by the clock. Unlike WithFakeClock, waits of the test do not move it.
+func WithClock(c clock.Clock) Option { return func(s *Server) { s.clock = c } }
 
 // WithConfig changes the configuration, which begins with the defaults, free ports and a new data directory.
 func WithConfig(change func(*config.Config)) Option {
@@ -50,6 +53,7 @@ type Server struct {
 	Faults *Faults
 
 	t       testing.TB
+	clock   clock.Clock // of WithClock; nil: the system's, or Clock
 	log     zerolog.Logger
 	app     *appliance.Appliance
 	client  *http.Client // of the main listener
@@ -100,7 +104,7 @@ func Start(t testing.TB, opts ...Option) *Server {
 
 func (s *Server) start() {
 	s.t.Helper()
-	o := appliance.Options{Config: s.Config, Schema: storetest.Schema(s.t), Version: "test", Log: s.log, Hooks: s.Faults.hooks()}
+	o := appliance.Options{Config: s.Config, Schema: storetest.Schema(s.t), Version: "test", Log: s.log, Hooks: s.Faults.hooks(), Clock: s.clock}
 	if s.Clock != nil {
 		o.Clock = s.Clock
 	}

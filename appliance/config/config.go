@@ -26,8 +26,12 @@ type Config struct {
 	Store Store `toml:"store"`
 	// Agent is the agent plane.
 	Agent Agent `toml:"agent"`
+	// Schedules is the scheduler of the agent plane.
+	Schedules Schedules `toml:"schedules"`
 	// Room is the rooms plane.
 	Room Room `toml:"room"`
+	// Archive is the archive plane.
+	Archive Archive `toml:"archive"`
 }
 
 // Room is the [room] section: the settings of the rooms plane (rooms protocol K).
@@ -124,8 +128,23 @@ type Agent struct {
 	RedispatchWindow Duration `toml:"redispatch_window"`
 	// RedispatchMinInterval is the least gap between two sends of one command.
 	RedispatchMinInterval Duration `toml:"redispatch_min_interval"`
+	// BulkRetryMaxInFlight is the most commands of one bulk retry that are under way.
+	BulkRetryMaxInFlight int `toml:"bulk_retry_max_in_flight"`
+	// BulkRetryTimeout is how long a bulk retry lives without one of its commands ending.
+	BulkRetryTimeout Duration `toml:"bulk_retry_timeout"`
+	// BulkRetryScan is the interval of the slow look at open bulk retries.
+	BulkRetryScan Duration `toml:"bulk_retry_scan"`
+	// BulkRetryScanBatch is the number of open bulk retries read at once.
+	BulkRetryScanBatch int `toml:"bulk_retry_scan_batch"`
+	// BulkRetryConfirmAbove is the number of tasks above which a bulk retry must be confirmed.
+	BulkRetryConfirmAbove int `toml:"bulk_retry_confirm_above"`
+	// ReconcileSweep is the interval at which tasks that run for long are asked about; ReconcileAfter how long that is.
+	ReconcileSweep Duration `toml:"reconcile_sweep"`
+	ReconcileAfter Duration `toml:"reconcile_after"`
 	// OfflineTimeout is the silence after which an agent is offline.
 	OfflineTimeout Duration `toml:"offline_timeout"`
+	// OfflineAlertGrace is how long an agent must be offline before rules are told.
+	OfflineAlertGrace Duration `toml:"offline_alert_grace"`
 	// HealthSweep is the interval of the liveness sweep.
 	HealthSweep Duration `toml:"health_sweep"`
 	// StalePruneDays is the age in days at which stale agents are pruned; 0 turns it off.
@@ -149,12 +168,20 @@ type Agent struct {
 	ConnectRateLimit int `toml:"connect_rate_limit"`
 	// BulkRateLimit is bulk actions per client address and 60 s (agent protocol I.1).
 	BulkRateLimit int `toml:"bulk_rate_limit"`
+	// ChannelTestRateLimit is tests of notification channels per client address and 60 s (agent protocol I.1).
+	ChannelTestRateLimit int `toml:"channel_test_rate_limit"`
+	// NotificationRetentionDays is how long delivered and dead notifications are kept.
+	NotificationRetentionDays int `toml:"notification_retention_days"`
+	// DiskFreeWarning is the free space of the data directory below which rules about the appliance are told.
+	DiskFreeWarning Size `toml:"disk_free_warning"`
 	// DefaultPageSize and MaxPageSize bound REST listings.
 	DefaultPageSize int `toml:"default_page_size"`
 	MaxPageSize     int `toml:"max_page_size"`
 	// EventRetentionDays and AuditRetentionDays are how long events and audit rows are kept.
 	EventRetentionDays int `toml:"event_retention_days"`
 	AuditRetentionDays int `toml:"audit_retention_days"`
+	// FailureGroups is how many groups of failed tasks a project has at most.
+	FailureGroups int `toml:"failure_groups"`
 	// RedactionExtraKeyPatterns are regular expressions (RE2, matched case-insensitively) of further keys to redact.
 	RedactionExtraKeyPatterns []string `toml:"redaction_extra_key_patterns"`
 	// RegistryReconcileInterval is the slow look for pending commands whose wake-up was lost.
@@ -184,7 +211,9 @@ func Default() *Config {
 			BatchMaxRows:   2000,
 			QueueMaxWrites: 8192,
 		},
-		Agent: defaultAgent(),
+		Agent:     defaultAgent(),
+		Schedules: defaultSchedules(),
+		Archive:   defaultArchive(),
 		Room: Room{
 			RetainedEvents: 2000,
 			RetainedAge:    Duration(15 * time.Minute),
@@ -198,11 +227,19 @@ func Default() *Config {
 
 func defaultAgent() Agent {
 	return Agent{
+		BulkRetryMaxInFlight:      8,
+		BulkRetryTimeout:          Duration(900 * time.Second),
+		BulkRetryScan:             Duration(10 * time.Second),
+		BulkRetryScanBatch:        64,
+		BulkRetryConfirmAbove:     100,
+		ReconcileSweep:            Duration(300 * time.Second),
+		ReconcileAfter:            Duration(900 * time.Second),
 		CommandTimeout:            Duration(60 * time.Second),
 		CommandTimeoutSweep:       Duration(5 * time.Second),
 		RedispatchWindow:          Duration(60 * time.Second),
 		RedispatchMinInterval:     Duration(10 * time.Second),
 		OfflineTimeout:            Duration(30 * time.Second),
+		OfflineAlertGrace:         Duration(60 * time.Second),
 		HealthSweep:               Duration(10 * time.Second),
 		StalePruneDays:            30,
 		HygieneSweep:              Duration(24 * time.Hour),
@@ -215,10 +252,14 @@ func defaultAgent() Agent {
 		RateLimits:                true,
 		ConnectRateLimit:          600,
 		BulkRateLimit:             10,
+		ChannelTestRateLimit:      20,
+		NotificationRetentionDays: 30,
+		DiskFreeWarning:           GiB,
 		DefaultPageSize:           50,
 		MaxPageSize:               500,
 		EventRetentionDays:        30,
 		AuditRetentionDays:        90,
+		FailureGroups:             1000,
 		RegistryReconcileInterval: Duration(30 * time.Second),
 		LongPollSessions:          4096,
 		LongPollSessionsPerAgent:  16,

@@ -178,6 +178,9 @@ func otherValue(b binding) string {
 	case "duration":
 		return strconv.Itoa(int(b.value.(durationValue).min/time.Second)+2) + "s"
 	case "size":
+		if v := b.value.(sizeValue); v.max > 0 && v.max < 9*MiB {
+			return (v.min + 1).String()
+		}
 		return "9MiB"
 	case "word":
 		return map[string]string{"log.level": "debug", "log.format": "json"}[b.Path]

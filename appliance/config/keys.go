@@ -69,9 +69,12 @@ func bind(c *Config) []binding {
 	all = append(all, bindSecret(&c.Secret)...)
 	all = append(all, bindStore(&c.Store)...)
 	all = append(all, bindAgentCommands(&c.Agent)...)
+	all = append(all, bindAgentRetries(&c.Agent)...)
 	all = append(all, bindAgentSessions(&c.Agent)...)
 	all = append(all, bindAgentRecords(&c.Agent)...)
+	all = append(all, bindSchedules(&c.Schedules)...)
 	all = append(all, bindRoom(&c.Room)...)
+	all = append(all, bindArchive(&c.Archive)...)
 	return all
 }
 

@@ -23,8 +23,12 @@ func sectionDoc(section string) string {
 		return "SQLite. The defaults suit a small machine with an SSD."
 	case "agent":
 		return "The agent plane: commands, sessions, limits, retention."
+	case "schedules":
+		return "Schedules of the agent plane: what counts as missed, and how it is caught up with."
 	case "room":
 		return "The rooms plane: what waits for agents, sizes, attachments."
+	case "archive":
+		return "The archive plane: the daemons' token, liveness, and limits of their connections."
 	}
 	return ""
 }

@@ -65,6 +65,7 @@ func validate(c *Config, o *Origins, unread map[string]bool) []Problem {
 	}
 	v.listeners()
 	v.timing()
+	v.liveness()
 	v.bounds()
 	return v.problems
 }
@@ -129,6 +130,19 @@ func (v *validator) listeners() {
 	}
 	if m.Listen != "" && v.fine("metrics.listen") && !isLoopback(m.Listen) {
 		v.add("metrics.listen", fmt.Sprintf("%s can be reached from other machines and needs metrics.auth_token", m.Listen))
+	}
+}
+
+// liveness holds the rules without which a daemon that answers in time could be taken for dead (daemon protocol 2.5).
+func (v *validator) liveness() {
+	a := &v.c.Archive
+	const beat, offline, first, limit = "archive.heartbeat_interval", "archive.offline_threshold", "archive.reconnect_initial",
+		"archive.reconnect_cap"
+	if v.fine(beat, offline) && a.OfflineThreshold < 2*a.HeartbeatInterval {
+		v.add(offline, fmt.Sprintf("must be at least twice %s = %s, got %s", v.name(beat), a.HeartbeatInterval, a.OfflineThreshold))
+	}
+	if v.fine(first, limit) && a.ReconnectCap < a.ReconnectInitial {
+		v.add(limit, fmt.Sprintf("must not be below %s = %s, got %s", v.name(first), a.ReconnectInitial, a.ReconnectCap))
 	}
 }
 

@@ -94,6 +94,13 @@ func TestRules(t *testing.T) {
 		{"page sizes", func(c *Config) { c.Agent.DefaultPageSize = 501 }, []string{
 			"agent.default_page_size: must not be above agent.max_page_size (Z4J_REST_MAX_PAGE_SIZE, SIGNALBOX_AGENT_MAX_PAGE_SIZE, default) " +
 				"= 500, got agent.default_page_size (Z4J_REST_DEFAULT_PAGE_SIZE, SIGNALBOX_AGENT_DEFAULT_PAGE_SIZE, default) = 501"}},
+		{"short daemon token", func(c *Config) { c.Archive.Token = NewSecret(strings.Repeat("x", 31)) },
+			[]string{"archive.token: must have 32 to 512 bytes"}},
+		{"threshold below two heartbeats", func(c *Config) { c.Archive.OfflineThreshold = 29 * second }, []string{
+			"archive.offline_threshold: must be at least twice archive.heartbeat_interval (SIGNALBOX_ARCHIVE_HEARTBEAT_INTERVAL, default) = " +
+				"15s, got 29s"}},
+		{"cap below initial", func(c *Config) { c.Archive.ReconnectInitial = 61 * second / 2; c.Archive.ReconnectCap = 30 * second }, []string{
+			"archive.reconnect_cap: must not be below archive.reconnect_initial (SIGNALBOX_ARCHIVE_RECONNECT_INITIAL, default) = 30.5s, got 30s"}},
 		{"session registry", func(c *Config) { c.Agent.LongPollSessions = 15 }, []string{
 			"agent.longpoll_sessions_per_agent: must not be above agent.longpoll_sessions (SIGNALBOX_AGENT_LONGPOLL_SESSIONS, default) = 15, got 16"}},
 	} {

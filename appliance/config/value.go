@@ -129,6 +129,14 @@ func (v durationValue) plain() string         { return v.p.String() }
 func (v durationValue) literal() string       { return strconv.Quote(v.p.String()) }
 
 func (v durationValue) setLegacy(text string) error {
+	if v.min < time.Second { // parts of a second have a meaning
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || math.IsNaN(n) || math.Abs(n) > math.MaxInt32 {
+			return fmt.Errorf("must be a number of seconds, got %q", text)
+		}
+		*v.p = Duration(time.Duration(n * float64(time.Second)))
+		return nil
+	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n > math.MaxInt32 || n < math.MinInt32 {
 		return fmt.Errorf("must be a whole number of seconds, got %q", text)

@@ -19,9 +19,11 @@ type Reader interface {
 	Now() time.Time
 }
 
-// Writer is what every write transaction offers beside Reader: a hook that runs once, after COMMIT, on the writer's
-// goroutine, in commit order, before the caller's Update returns. Hooks must not block.
+// Writer is what every write transaction offers beside Reader: hooks that run once, after COMMIT, on the writer's goroutine,
+// in commit order, before the caller's Update returns. Hint also runs its hook when the outcome of the COMMIT is unknown: it
+// says "look again", AfterCommit what has happened. Hooks must not block.
 type Writer interface {
 	Reader
 	AfterCommit(func())
+	Hint(func())
 }

@@ -48,6 +48,9 @@ type Commands interface {
 	MarkSent(ctx context.Context, deliveries ...int64) error
 	SendFailed(ctx context.Context, c agent.Claimed, reason string) error
 	SignFailed(ctx context.Context, c agent.Claimed) error
+	// Connected and Disconnected frame the time in which a WebSocket session can answer.
+	Connected(p agent.Peer)
+	Disconnected(p agent.Peer)
 }
 
 // Log fields.

@@ -74,12 +74,14 @@ func (f *feeds) enter(p agent.Peer) {
 		f.agents[p.AgentNo] = a
 	}
 	a.refs++
+	f.ws.commands.Connected(p)
 }
 
 // leave counts a session out.
 func (f *feeds) leave(p agent.Peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.ws.commands.Disconnected(p)
 	a := f.agents[p.AgentNo]
 	if a.refs--; a.refs == 0 {
 		a.watch.Stop()

@@ -36,6 +36,7 @@ type oneAgent struct {
 	pending []agent.Claimed // handed to whoever asks first
 	asked   time.Time       // last claim
 	ended   []string        // "<what> <command id>" of send and sign failures
+	live    int             // sessions that can answer
 }
 
 func (o *oneAgent) Authenticate(context.Context, string) (agent.Identity, error) {
@@ -66,6 +67,16 @@ func (o *oneAgent) SendFailed(_ context.Context, c agent.Claimed, _ string) erro
 	return o.end("send", c)
 }
 func (o *oneAgent) SignFailed(_ context.Context, c agent.Claimed) error { return o.end("sign", c) }
+
+func (o *oneAgent) Connected(agent.Peer)    { o.lives(1) }
+func (o *oneAgent) Disconnected(agent.Peer) { o.lives(-1) }
+
+func (o *oneAgent) lives(by int) (now int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.live += by
+	return o.live
+}
 
 func (o *oneAgent) end(what string, c agent.Claimed) error {
 	o.mu.Lock()
@@ -141,7 +152,7 @@ func (o *oneAgent) serve(t *testing.T) agentclient.Config {
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		server.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		if err := group.Drain(ctx, 0); err != nil {
 			t.Error(err)

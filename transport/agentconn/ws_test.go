@@ -35,7 +35,7 @@ func TestSlotRowGoesOfflineWhoeverWroteItLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer slow.Abort()
-	slow.Deadline(time.Now().Add(10 * time.Second))
+	slow.Deadline(time.Now().Add(2 * time.Minute))
 	if err := slow.SendRaw(cfg.HelloFrame()); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestSlotRowGoesOfflineWhoeverWroteItLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fast.Abort()
-	fast.Deadline(time.Now().Add(10 * time.Second))
+	fast.Deadline(time.Now().Add(2 * time.Minute))
 	if err := fast.SendJSON("event_batch", "ev_1", `{"events":[]}`); err != nil { // its answer says: registered
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestSlotRowGoesOfflineWhoeverWroteItLast(t *testing.T) {
 		if at.Before(written[1]) {
 			t.Errorf("the slot is left online: its row is of %v, offline is said for %v", written[1], at)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the slot is not taken offline")
 	}
 }
@@ -81,7 +81,7 @@ func connect(t *testing.T, cfg agentclient.Config) *agentclient.WS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ws.Deadline(time.Now().Add(10 * time.Second))
+	ws.Deadline(time.Now().Add(2 * time.Minute))
 	t.Cleanup(func() { _ = ws.Abort() })
 	return ws
 }
@@ -271,15 +271,21 @@ func TestUnacknowledgedCommandsAreForgottenInTime(t *testing.T) {
 	if kept > pruneUnacked {
 		t.Errorf("%d commands are remembered", kept)
 	}
+	if n := o.lives(0); n != 1 {
+		t.Errorf("%d sessions can answer, want 1", n)
+	}
 	if err := ws.Close(); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case <-o.offline:
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the session does not end")
 	}
 	if got := o.failures(); len(got) != 0 {
 		t.Errorf("%d commands were given back after their time", len(got))
+	}
+	if n := o.lives(0); n != 0 {
+		t.Errorf("%d sessions can answer after the end", n)
 	}
 }

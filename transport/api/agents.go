@@ -132,6 +132,8 @@ type agentDetail struct {
 	Workers         []slotPublic    `json:"workers"`
 	RuntimeFeatures []string        `json:"runtime_features"`
 	TelemetryLoss   []lossPublic    `json:"telemetry_loss"`
+	DeclaredEngines []string        `json:"declared_engines"`
+	Notes           []string        `json:"notes"` // what to know of it and fires
 }
 
 // lossPublic is what an agent says it lost of one buffer and run.
@@ -208,9 +210,14 @@ func (a *API) getAgent(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
+	notes, declared, err := a.Fires.AgentNotes(c.Context(), c.project.No, id)
+	if err != nil {
+		return err
+	}
 	sessions := a.Presence.Sessions(id)
 	return reply(w, c, http.StatusOK, agentDetail{agentPublic: a.showAgent(&g), Sessions: each(sessions, showSession),
-		Workers: each(slots, showSlot), RuntimeFeatures: texts(g.RuntimeFeatures), TelemetryLoss: each(losses, showLoss)})
+		Workers: each(slots, showSlot), RuntimeFeatures: texts(g.RuntimeFeatures), TelemetryLoss: each(losses, showLoss),
+		DeclaredEngines: texts(declared.Engines), Notes: texts(notes)})
 }
 
 // samplePublic is one agent_status frame (agent protocol D.3).

@@ -23,6 +23,8 @@ type Options struct {
 	Refusals *transport.RefusalWindow // shared with the other surfaces; nil writes no audit rows of refusals
 	Bulk     *transport.RateBucket    // of bulk actions (agent protocol I.1); nil admits all
 
+	ChannelTests *transport.RateBucket // of tests of notification channels (agent protocol I.1); nil admits all
+
 	DefaultPage int // rows of a page when the request names no limit; 0 is 50
 	MaxPage     int // most rows of a page; 0 is 500
 	MaxStreams  int // most streams and exports at once, a quarter of them for one principal; 0 is 256
@@ -84,6 +86,9 @@ func (a *API) handler(rt route) http.Handler {
 			err = rt.handle(a, w, c)
 		}
 		if err != nil {
+			if rt.changesSchedules() {
+				a.recordScheduleRefusal(r, c, err)
+			}
 			a.fail(w, r, err)
 		}
 	})

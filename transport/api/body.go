@@ -28,20 +28,27 @@ func readBody(r *http.Request) ([]byte, error) {
 // body reads the members of a JSON object and notes every one that breaks its rule. Members that nobody asks for are
 // ignored; a null is an absent member.
 type body struct {
-	doc   *rawjson.Doc
-	root  rawjson.Value
-	items []transport.ValidationItem
+	doc    *rawjson.Doc
+	root   rawjson.Value
+	prefix string // of names in messages: the object within the body that this is
+	items  []transport.ValidationItem
 }
 
 // body parses the request's body. The caller releases it.
-func (c *call) body() (*body, error) {
+func (c *call) body() (*body, error) { return c.bodyOr("") }
+
+// bodyOr is body, and takes an empty one for the text.
+func (c *call) bodyOr(absent string) (*body, error) {
 	text, err := readBody(c.Request)
 	if err != nil {
 		return nil, err
 	}
+	if len(text) == 0 {
+		text = []byte(absent)
+	}
 	doc, err := rawjson.Parse(text)
 	if err != nil {
-		item := transport.ValidationItem{Type: "json_invalid", Loc: []any{"body"}, Msg: "body: must be a JSON object"}
+		item := transport.ValidationItem{Type: "json_invalid", Loc: []any{"body"}, Msg: "body: must be a JSON object: " + err.Error()}
 		return nil, validation([]transport.ValidationItem{item})
 	}
 	b := &body{doc: doc, root: doc.Root()}
@@ -56,7 +63,7 @@ func (c *call) body() (*body, error) {
 func (b *body) release() { b.doc.Release() }
 
 func (b *body) bad(name, format string, args ...any) {
-	b.items = append(b.items, problem("body", name, fmt.Sprintf(format, args...)))
+	b.items = append(b.items, problem("body", b.prefix+name, fmt.Sprintf(format, args...)))
 }
 
 // err is nil when every member kept its rule.

@@ -9,6 +9,7 @@ import (
 
 	"signalbox/appliance/agent"
 	"signalbox/appliance/fault"
+	"signalbox/appliance/rawjson"
 	"signalbox/transport"
 )
 
@@ -16,7 +17,7 @@ import (
 type commandPublic struct {
 	ID           string          `json:"id"`
 	ProjectID    string          `json:"project_id"`
-	AgentID      string          `json:"agent_id"`
+	AgentID      *string         `json:"agent_id"` // null for the parent of a bulk retry
 	IssuedBy     *string         `json:"issued_by"`
 	Action       string          `json:"action"`
 	TargetType   string          `json:"target_type"`
@@ -32,7 +33,7 @@ type commandPublic struct {
 }
 
 func showCommand(c *agent.Command) commandPublic {
-	return commandPublic{ID: c.ID.String(), ProjectID: c.ProjectID.String(), AgentID: c.AgentID.String(),
+	return commandPublic{ID: c.ID.String(), ProjectID: c.ProjectID.String(), AgentID: idOrNull(c.AgentID),
 		IssuedBy: c.IssuedBy, Action: c.Action, TargetType: c.TargetType, TargetID: c.TargetID, Payload: raw(c.Payload),
 		Status: c.Status, Result: raw(c.Result), Error: c.Error, IssuedAt: stamp(c.IssuedAt),
 		DispatchedAt: maybe(c.DispatchedAt), CompletedAt: maybe(c.CompletedAt), TimeoutAt: stamp(c.TimeoutAt)}
@@ -46,6 +47,10 @@ func issueRoute(name string) func(*API, http.ResponseWriter, *call) error {
 			return err
 		}
 		req, err := agent.ParseRoute(name, text)
+		if err == nil && namesTasks(req) { // agent protocol E.9
+			return fault.New(fault.Gone, "tasks are no longer named here: POST %s/projects/%s/bulk-retry-requests retries each with a "+
+				"command of its own", Prefix, c.project.Slug).With("route", "bulk-retry-requests")
+		}
 		if err == nil {
 			err = a.issue(w, c, req)
 		}
@@ -55,6 +60,19 @@ func issueRoute(name string) func(*API, http.ResponseWriter, *call) error {
 		}
 		return err
 	}
+}
+
+// namesTasks tells whether a request is for one bulk_retry command that names its tasks.
+func namesTasks(req agent.IssueRequest) bool {
+	if req.Action != "bulk_retry" {
+		return false
+	}
+	doc, err := rawjson.Parse(req.Payload)
+	if err != nil {
+		return false
+	}
+	defer doc.Release()
+	return !doc.Root().Get("filter").Get("task_ids").IsAbsent()
 }
 
 // badFilter tells whether err is about the filter of a bulk action.

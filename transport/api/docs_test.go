@@ -139,6 +139,9 @@ const docsShapes = `
 | Task | id, project_id, engine, task_id, name, queue, state, priority, args, kwargs, result, exception, traceback, retry_count, eta, received_at, started_at, finished_at, runtime_ms, worker_name, parent_task_id, root_task_id, tags, created_at, updated_at |
 | Worker | id, project_id, engine, name, hostname, pid, concurrency, queues, state, last_heartbeat, load_average, active_tasks, processed, failed, succeeded, retried, created_at |
 | Queue | id, project_id, name, engine, broker_type, broker_url_hint, pending_count, last_seen_at, created_at |
+| Notification | id, trigger, rule_id (null: a test, or the rule is gone), rule_name, channel_id, channel_name, subject, collected, state (pending, delivered, dead), attempts, next_attempt_at, last_error, created_at, ended_at |
+| NotificationChannel | id, name, kind, target (what may be shown of the settings), is_enabled, failures (attempts that failed since one succeeded), retry_at (nothing is sent before it; null without failures), created_at, updated_at |
+| NotificationRule | id, name, trigger, pattern, group_seconds, is_enabled, channels (ids), created_at, updated_at |
 | AuditRow | id, project_id, user_id, action, target_type, target_id, result, outcome, event_id, metadata, source_ip, user_agent, occurred_at |
 | transition record | type, cursor, seq, at, event, status, detail, command |
 | event record | type, cursor, event |
@@ -149,4 +152,15 @@ const docsShapes = `
 | RoomAgent | id, name, display_name, icon_url, description, owner, type, connector_type, connection_model, command_capabilities, status, connections, addressable (everybody, owner, some), owner_only, open_command, reacts_to, deaf (array of code, text: why it would not react), policy, key_set_at, created_at, updated_at |
 | Connection | connection_id, agent, scope, filter, spawn_capable, cursor, processed, head, lag, generation, claims, placements, transport, attached, held, last_beat_at, last_beat_age_ms, beats, protocol, declared, client, client_version, opened_at, attached_at, role_lease |
 | Person | id, name, email, kind (person, operator, bootstrap), role, has_password, disabled_at, created_at, updated_at |
+| Daemon | id, name, state (online, offline, paused), attached (a socket is open), role, software, version, capabilities, generation, state_epoch, remote, clock_skew_ms, registered_at, last_seen_at, offline_at, first_seen_at |
+| Alert | id, kind, detail, daemon_id, job_id, times, raised_at, last_at, cleared_at |
+| ArchiveError | code, retryable, message, details (texts); the message says what to do about it |
+| Resource | resource_id, name, identity (infohash_v1, infohash_v2, tree_fingerprint), content_revision, logical_bytes, selected_bytes, completed_selected_bytes, file_count, backend_state, root, relative_dir, category, labels, partial_selection, absent, seen_at |
+| File | index, path, kind, logical_bytes, allocated_bytes, completed_bytes, selected, sparse, executable, link_count, present, modified_at |
+| Storage | root_id, kind (content, receive, outbox), total_bytes, free_bytes, writable, same_filesystem_as, profile, error (ArchiveError), seen_at |
+| Route | id, name, kind, state (provisioning, probing, ready, degraded, failed, removing, removed), ready, not_ready_because (sentences), shared_marker, source, target, error (ArchiveError), created_at, removed_at. A side: daemon_id, daemon, online, root_id, state, sequence, quarantined, error, updated_at |
+| Preview | id, operation, state (running, passed, failed), summary (files, requested, requested_bytes, present, present_bytes, transfer, transfer_bytes, synthesized, omitted, dropped_pieces, partfile_mode, stage_method, materialize_method, shares_bytes (both sides would be names of the same bytes), patterns, needs: daemon, root_id, kind, bytes, keep_free, free_bytes, with), warnings, error (ArchiveError), started, job_id (of the job that was made of it), created_at, finished_at |
+| Job | id, operation, title, state, waiting (reason, detail, returns_to, retry_at), outcome, source and target (daemon_id, name, online), resource_id, route_id, parent_id, evict_after, step, step_number, steps, attempt, failures, allowance, committed, progress (fraction of the step, overall_fraction, bytes_total, bytes_done, allocated_total, allocated_done: null while not known; files_total, files_done, bytes_per_second, moved_at), error (ArchiveError), revision, sequence, foreign (only a daemon knew it), retain_until, created_by, created_at, started_at, ended_at |
+| JobDetail | Job and definition, preview_id, participants, step_list (step, weight, state done or active or pending, role, daemon, attempts, evidence, evidence_sha256, evidence_at), commands (with deliveries), reservations, alerts, explanation. Messages of the daemon protocol have its field names, enums as words, durations in seconds |
+| JobEntry | cursor, at, event, state (of the job after it), daemon, command_id, detail |
 `

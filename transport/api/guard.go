@@ -21,23 +21,21 @@ const refusalTimeout = 5 * time.Second
 // errNotLocal answers a route that reads and writes files of the server's machine to anybody who is not on it.
 var errNotLocal = fault.New(fault.Forbidden, "this is for the admin socket of the server's own machine only")
 
-// admit lets a request in, or says why not.
+// admit lets a request in, or says why not. The call is nil when it is not known who asks.
 func (a *API) admit(rt route, r *http.Request) (*call, error) {
 	who, err := a.principal(r)
 	if err != nil {
 		return nil, err
 	}
-	if rt.local && !transport.IsLocalAdmin(r.Context()) {
-		return nil, errNotLocal
-	}
 	c := &call{Request: r, route: rt, who: who}
+	if rt.local && !transport.IsLocalAdmin(r.Context()) {
+		return c, errNotLocal
+	}
 	if err := a.place(rt, c); err != nil {
-		return nil, err
+		return c, err
 	}
 	if rt.bulk {
-		if err := a.countBulk(c); err != nil {
-			return nil, err
-		}
+		return c, a.countBulk(c)
 	}
 	return c, nil
 }

@@ -3,7 +3,12 @@ package api
 import (
 	"context"
 
+	"github.com/google/uuid"
+
 	"signalbox/appliance/agent"
+	"signalbox/appliance/agent/bulkretry"
+	"signalbox/appliance/agent/fire"
+	"signalbox/appliance/agent/schedule"
 	"signalbox/appliance/audit"
 	"signalbox/appliance/fault"
 )
@@ -30,7 +35,9 @@ func search[R any](ctx context.Context, l lane, read func() (R, error)) (r R, er
 
 // inLane puts the searches of the services into one lane.
 func (s Services) inLane(l lane) Services {
+	s.BulkRetries = bulkRetriesInLane{s.BulkRetries, l}
 	s.Commands, s.Records, s.Audit = commandsInLane{s.Commands, l}, recordsInLane{s.Records, l}, auditInLane{s.Audit, l}
+	s.Schedules, s.Fires = schedulesInLane{s.Schedules, l}, firesInLane{s.Fires, l}
 	return s
 }
 
@@ -79,6 +86,28 @@ func (r recordsInLane) BulkDeleteTasks(ctx context.Context, projectNo int64, d a
 	return search(ctx, r.lane, func() (int, error) { return r.Records.BulkDeleteTasks(ctx, projectNo, d) })
 }
 
+type schedulesInLane struct {
+	Schedules
+	lane lane
+}
+
+func (s schedulesInLane) List(ctx context.Context, projectNo int64, f schedule.Filter, page schedule.Page) ([]schedule.Shown, error) {
+	return search(ctx, s.lane, func() ([]schedule.Shown, error) { return s.Schedules.List(ctx, projectNo, f, page) })
+}
+
+type firesInLane struct {
+	Fires
+	lane lane
+}
+
+func (f firesInLane) List(ctx context.Context, projectNo int64, filter fire.Filter, page agent.Page) ([]fire.Fire, error) {
+	return search(ctx, f.lane, func() ([]fire.Fire, error) { return f.Fires.List(ctx, projectNo, filter, page) })
+}
+
+func (f firesInLane) Runs(ctx context.Context, projectNo int64, perSchedule int) ([]fire.Fire, error) {
+	return search(ctx, f.lane, func() ([]fire.Fire, error) { return f.Fires.Runs(ctx, projectNo, perSchedule) })
+}
+
 type auditInLane struct {
 	AuditLog
 	lane lane
@@ -86,4 +115,19 @@ type auditInLane struct {
 
 func (a auditInLane) List(ctx context.Context, f audit.Filter, before int64, limit int) ([]audit.Record, error) {
 	return search(ctx, a.lane, func() ([]audit.Record, error) { return a.AuditLog.List(ctx, f, before, limit) })
+}
+
+type bulkRetriesInLane struct {
+	BulkRetries
+	lane lane
+}
+
+func (b bulkRetriesInLane) Start(ctx context.Context, who agent.Principal, r bulkretry.Request) (bulkretry.Started, error) {
+	return search(ctx, b.lane, func() (bulkretry.Started, error) { return b.BulkRetries.Start(ctx, who, r) })
+}
+
+func (b bulkRetriesInLane) Tasks(ctx context.Context, projectNo int64, id uuid.UUID, status bulkretry.TaskStatus, after, limit int) ([]bulkretry.TaskRow, error) {
+	return search(ctx, b.lane, func() ([]bulkretry.TaskRow, error) {
+		return b.BulkRetries.Tasks(ctx, projectNo, id, status, after, limit)
+	})
 }

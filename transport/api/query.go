@@ -110,6 +110,19 @@ func (q *query) flag(name string, absent bool) bool {
 	return absent
 }
 
+// number is an integer from 1 to most.
+func (q *query) number(name string, absent, most int) int {
+	if !q.values.Has(name) {
+		return absent
+	}
+	n, err := strconv.Atoi(q.values.Get(name))
+	if err != nil || n < 1 || n > most {
+		q.bad(name, "must be an integer from 1 to %d", most)
+		return absent
+	}
+	return n
+}
+
 // page reads cursor and limit (agent protocol H.3).
 func (a *API) page(q *query) agent.Page {
 	p := agent.Page{Limit: a.opts.DefaultPage, After: decodeCursor(q.values.Get("cursor"))}

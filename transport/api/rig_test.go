@@ -18,6 +18,9 @@ import (
 	"go.uber.org/goleak"
 
 	"signalbox/appliance/agent"
+	"signalbox/appliance/agent/failure"
+	"signalbox/appliance/agent/fire"
+	"signalbox/appliance/agent/schedule"
 	"signalbox/appliance/audit"
 	"signalbox/appliance/clock"
 	"signalbox/appliance/rawjson"
@@ -43,6 +46,8 @@ type rig struct {
 	commands  *agent.Commands
 	router    *agent.Router
 	records   *agent.Records
+	failures  *failure.Service
+	schedules *schedule.Schedules
 	sessions  sessions
 	rooms     *roomRig
 	api       *API
@@ -84,9 +89,15 @@ func newRig(t testing.TB, change ...func(*Options)) *rig {
 		agent.CommandOptions{Timeout: time.Minute, RedispatchWindow: 30 * time.Second, RedispatchMinInterval: 5 * time.Second,
 			Clock: g.clock})
 	var err error
+	recorder := failure.NewRecorder(failure.RecorderOptions{})
 	g.router, err = agent.NewRouter(store.Bind[agent.RouterTx, agent.RouterReadTx](g.db), g.commands, g.hub,
-		agent.RouterOptions{Clock: g.clock})
+		agent.RouterOptions{Clock: g.clock, OnFailure: func(tx agent.RouterTx, failed []agent.FailedTask) error {
+			_, err := recorder.Record(tx.(*store.Tx), failed)
+			return err
+		}})
 	g.must(err)
+	g.failures = failure.NewService(store.Bind[failure.ServiceTx, failure.ReadTx](g.db), log,
+		failure.ServiceOptions{RetentionDays: 30, Clock: g.clock})
 	g.records, err = agent.NewRecords(store.Bind[agent.RecordsTx, agent.RecordsReadTx](g.db),
 		agent.RecordsOptions{RetentionDays: 30, Clock: g.clock})
 	g.must(err)
@@ -95,9 +106,14 @@ func newRig(t testing.TB, change ...func(*Options)) *rig {
 	for _, fn := range change {
 		fn(&o)
 	}
-	g.api = New(Services{Directory: g.directory, Commands: g.commands, Records: g.records,
+	fires := fire.New(store.Bind[fire.Tx, fire.ReadTx](g.db), g.commands, &g.sessions, log, g.hub,
+		fire.Options{Retention: time.Hour, ReplayInterval: time.Minute, Clock: g.clock})
+	g.schedules = schedule.NewSchedules(store.Bind[schedule.Tx, schedule.ReadTx](g.db), fires, g.commands, log, g.hub,
+		schedule.Options{Clock: g.clock, TriggerEvery: 5 * time.Second})
+	g.api = New(Services{Directory: g.directory, Commands: g.commands, Records: g.records, Failures: g.failures, Schedules: g.schedules, Fires: fires,
 		Audit:    BindAudit(log, store.Bind[audit.PruneTx, audit.ReadTx](g.db)),
-		Presence: &g.sessions, System: fixedStatus{}, Upkeep: g.db, Hub: g.hub, Rooms: g.buildRooms(log)}, o)
+		Presence: &g.sessions, System: fixedStatus{}, Upkeep: g.db, Hub: g.hub, Rooms: g.buildRooms(log),
+		Notifications: g.buildNotify(log)}, o)
 	mux := http.NewServeMux()
 	g.api.Routes(mux)
 	g.handler = transport.Front{Log: zerolog.Nop()}.Wrap(transport.Mux(mux))

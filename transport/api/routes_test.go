@@ -88,7 +88,7 @@ func mayCall(rt route, role agent.Role, scopes []string, bound bool) bool {
 		return false
 	}
 	resource := rt.resource
-	if resource == "events" {
+	if resource == "events" || resource == "failures" {
 		resource = "tasks"
 	}
 	scoped := slices.Contains(scopes, "admin:*") || slices.Contains(scopes, resource+":write") ||

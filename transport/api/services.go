@@ -7,6 +7,10 @@ import (
 	"github.com/google/uuid"
 
 	"signalbox/appliance/agent"
+	"signalbox/appliance/agent/bulkretry"
+	"signalbox/appliance/agent/failure"
+	"signalbox/appliance/agent/fire"
+	"signalbox/appliance/agent/schedule"
 	"signalbox/appliance/audit"
 	"signalbox/appliance/secret"
 	"signalbox/appliance/wake"
@@ -51,9 +55,19 @@ type Commands interface {
 	Deliveries(ctx context.Context, projectNo int64, id uuid.UUID) ([]agent.Delivery, error)
 	Timeline(ctx context.Context, projectNo int64, id uuid.UUID) ([]agent.Transition, error)
 	Explain(ctx context.Context, projectNo int64, id uuid.UUID) (agent.Explanation, error)
+	ListDeadLetters(ctx context.Context, who agent.Principal, r agent.DeadLetterRequest) (agent.DeadLetters, error)
 	Head(ctx context.Context, projectNo int64) (agent.StreamBounds, error)
 	StreamSince(ctx context.Context, projectNo, after int64, f agent.StreamFilter, limit int) (agent.StreamPage, error)
 	Counts(ctx context.Context) (agent.CommandCounts, error)
+}
+
+// BulkRetries retries many tasks; *bulkretry.Service is one.
+type BulkRetries interface {
+	Start(ctx context.Context, who agent.Principal, r bulkretry.Request) (bulkretry.Started, error)
+	Get(ctx context.Context, projectNo int64, id uuid.UUID) (bulkretry.BulkRetry, error)
+	List(ctx context.Context, projectNo int64, open bool, page agent.Page) ([]bulkretry.BulkRetry, error)
+	Tasks(ctx context.Context, projectNo int64, id uuid.UUID, status bulkretry.TaskStatus, after, limit int) ([]bulkretry.TaskRow, error)
+	Cancel(ctx context.Context, who agent.Principal, projectNo int64, id uuid.UUID) (bulkretry.BulkRetry, error)
 }
 
 // Records reads and deletes what agents reported; *agent.Records is one.
@@ -70,10 +84,51 @@ type Records interface {
 	ListQueues(ctx context.Context, projectNo int64) ([]agent.Queue, error)
 }
 
+// Schedules keeps schedules; *schedule.Schedules does.
+type Schedules interface {
+	List(ctx context.Context, projectNo int64, f schedule.Filter, page schedule.Page) ([]schedule.Shown, error)
+	Get(ctx context.Context, projectNo int64, id uuid.UUID) (schedule.Shown, []schedule.Misfire, error)
+	Resolve(ctx context.Context, projectNo int64, text string) ([]uuid.UUID, error)
+	Create(ctx context.Context, who agent.Principal, p agent.Project, d schedule.Definition) (schedule.Shown, error)
+	Update(ctx context.Context, who agent.Principal, projectNo int64, id uuid.UUID, patch schedule.Patch) (schedule.Shown, error)
+	Delete(ctx context.Context, who agent.Principal, projectNo int64, id uuid.UUID, forget bool) error
+	SetEnabled(ctx context.Context, who agent.Principal, projectNo int64, id uuid.UUID, enabled bool) (schedule.Shown, error)
+	Trigger(ctx context.Context, who agent.Principal, projectNo int64, id, fireID uuid.UUID) (schedule.Triggered, error)
+	Diff(ctx context.Context, p agent.Project, in schedule.Import) ([]schedule.ImportChange, error)
+	Apply(ctx context.Context, who agent.Principal, p agent.Project, in schedule.Import) ([]schedule.ImportChange, error)
+	Resync(ctx context.Context, who agent.Principal, projectNo int64) (schedule.Resynced, error)
+}
+
+// Failures groups failed tasks; *failure.Service does.
+type Failures interface {
+	List(ctx context.Context, projectNo int64, f failure.Filter, page agent.Page) ([]failure.Group, error)
+	Show(ctx context.Context, projectNo int64, id uuid.UUID, limit int) (failure.Group, []failure.Failure, error)
+	Resolve(ctx context.Context, projectNo int64, prefix string) ([]uuid.UUID, error)
+	SetState(ctx context.Context, who agent.Principal, projectNo int64, id uuid.UUID, to failure.State) (failure.Group, error)
+}
+
+// Fires shows and explains fires of schedules, and keeps what is declared of agents' engines; *fire.Fires does.
+type Fires interface {
+	List(ctx context.Context, projectNo int64, f fire.Filter, page agent.Page) ([]fire.Fire, error)
+	Get(ctx context.Context, projectNo int64, fireID uuid.UUID) (fire.Fire, error)
+	OfSchedule(ctx context.Context, projectNo int64, schedule uuid.UUID, limit int) ([]fire.Fire, error)
+	Runs(ctx context.Context, projectNo int64, perSchedule int) ([]fire.Fire, error)
+	Resolve(ctx context.Context, projectNo int64, prefix string) ([]uuid.UUID, error)
+	Explain(ctx context.Context, projectNo int64, fireID uuid.UUID) (fire.Explanation, error)
+	ExplainSchedule(ctx context.Context, projectNo int64, id uuid.UUID) (fire.ScheduleExplanation, error)
+	Warnings(ctx context.Context, projectNo int64, engines ...string) ([]string, error)
+	AgentNotes(ctx context.Context, projectNo int64, agentID uuid.UUID) ([]string, fire.Declaration, error)
+	Declaration(ctx context.Context, projectNo int64, agentID uuid.UUID) (fire.Declaration, error)
+	Declare(ctx context.Context, who agent.Principal, projectNo int64, agentID uuid.UUID, engines []string) (fire.Declaration, error)
+}
+
 var (
 	_ Directory = (*agent.Directory)(nil)
 	_ Commands  = (*agent.Commands)(nil)
 	_ Records   = (*agent.Records)(nil)
+	_ Failures  = (*failure.Service)(nil)
+	_ Schedules = (*schedule.Schedules)(nil)
+	_ Fires     = (*fire.Fires)(nil)
 )
 
 // AuditLog reads the audit log; BindAudit makes one.
@@ -136,15 +191,21 @@ type Status struct {
 	Degraded      []string // reasons; empty is healthy
 }
 
-// Services are what the surface speaks to. All are needed.
+// Services are what the surface speaks to. All but Archive are needed.
 type Services struct {
-	Directory Directory
-	Commands  Commands
-	Records   Records
-	Audit     AuditLog
-	Presence  agent.Presence
-	System    System
-	Upkeep    Upkeep
-	Hub       *wake.Hub
-	Rooms     RoomServices
+	BulkRetries   BulkRetries
+	Directory     Directory
+	Commands      Commands
+	Records       Records
+	Failures      Failures
+	Schedules     Schedules
+	Fires         Fires
+	Audit         AuditLog
+	Presence      agent.Presence
+	System        System
+	Upkeep        Upkeep
+	Hub           *wake.Hub
+	Rooms         RoomServices
+	Notifications Notifications
+	Archive       Archive // may be empty: then the routes of the archive plane answer that it is turned off
 }

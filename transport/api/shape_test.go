@@ -90,7 +90,7 @@ func TestShapes(t *testing.T) {
 		"/projects":            projectKeys,
 		"/projects/one":        projectKeys,
 		"/projects/one/agents": agentKeys,
-		"/projects/one/agents/" + g.agent.ID.String():           agentKeys + " sessions workers runtime_features telemetry_loss",
+		"/projects/one/agents/" + g.agent.ID.String():           agentKeys + " sessions workers runtime_features telemetry_loss declared_engines notes",
 		"/projects/one/agent-workers":                           slotKeys,
 		"/projects/one/commands":                                commandKeys,
 		"/projects/one/commands/" + id.String():                 commandKeys,

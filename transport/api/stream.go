@@ -158,7 +158,7 @@ func (s *stream) run(ctx context.Context, watch *wake.Watch, page logPage) (err 
 			if !s.follow { // the head fell back: nothing more comes
 				return nil
 			}
-			if err := s.wait(ctx, watch); err != nil {
+			if err := s.wait(ctx, watch.C()); err != nil {
 				return err
 			}
 		}
@@ -218,12 +218,12 @@ func (s *stream) flush() error {
 }
 
 // wait returns when the log may have grown, keeping the connection alive meanwhile.
-func (s *stream) wait(ctx context.Context, watch *wake.Watch) error {
+func (s *stream) wait(ctx context.Context, hint <-chan struct{}) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-watch.C():
+		case <-hint:
 			return nil
 		case <-s.timer.C():
 			s.timer.Reset(heartbeat)

@@ -113,7 +113,7 @@ type resolved struct {
 // resolve turns the beginning of an id, or an agent's name, into ids. Which right it needs depends on the kind.
 func (a *API) resolve(w http.ResponseWriter, c *call) error {
 	q := c.query()
-	kind, prefix := q.oneOf("kind", "agent", "command", "apikey"), q.text("prefix", maxPrefix)
+	kind, prefix := q.oneOf("kind", "agent", "command", "failure", "schedule", "fire", "apikey"), q.text("prefix", maxPrefix)
 	for _, name := range []string{"kind", "prefix"} {
 		if !q.values.Has(name) {
 			q.bad(name, "is required")
@@ -144,6 +144,21 @@ func (a *API) resolveKind(c *call, kind, prefix string) ([]uuid.UUID, error) {
 			return nil, err
 		}
 		return a.Commands.Resolve(c.Context(), c.project.No, prefix)
+	case "schedule":
+		if err := c.mayHere("schedules", false, agent.Viewer); err != nil {
+			return nil, err
+		}
+		return a.Schedules.Resolve(c.Context(), c.project.No, prefix)
+	case "failure":
+		if err := c.mayHere("failures", false, agent.Viewer); err != nil {
+			return nil, err
+		}
+		return a.Failures.Resolve(c.Context(), c.project.No, prefix)
+	case "fire":
+		if err := c.mayHere("schedules", false, agent.Viewer); err != nil {
+			return nil, err
+		}
+		return a.Fires.Resolve(c.Context(), c.project.No, prefix)
 	default:
 		if err := c.mayHere("auth", false, agent.Admin); err != nil {
 			return nil, err

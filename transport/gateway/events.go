@@ -156,6 +156,7 @@ type eventStream struct {
 	rooms  map[int64]*followed
 	after  map[uuid.UUID]int64 // where the client wants to go on; only for rooms not followed yet
 	buf    []byte
+	seen   int // changes of the person's rooms that were noticed
 
 	hint    chan struct{}
 	mu      sync.Mutex
@@ -169,6 +170,7 @@ type followed struct {
 	watch *wake.Watch
 	seq   int64  // told up to here
 	looks string // the chat as it was told, without its last message
+	seen  int    // how many changes of the person's rooms had been noticed when looks was read
 }
 
 // close ends the watches.
@@ -253,9 +255,13 @@ func (e *eventStream) ping(ctx context.Context, timer clock.Timer) error {
 	return e.flush()
 }
 
-// pass tells of the touched rooms, and of all of them when the person's rooms may have changed.
+// pass tells of the touched rooms, and of all of them when the person's rooms may have changed. The two hints of one change
+// may come in two passes, the person's first: a room that is touched after a change is looked at even so.
 func (e *eventStream) pass(ctx context.Context, dirty []int64, changed bool) error {
 	if changed {
+		e.seen++
+	}
+	if changed || slices.ContainsFunc(dirty, e.unseen) {
 		if err := e.refresh(ctx, dirty); err != nil {
 			return err
 		}
@@ -268,6 +274,12 @@ func (e *eventStream) pass(ctx context.Context, dirty []int64, changed bool) err
 		}
 	}
 	return e.flush()
+}
+
+// unseen reports whether the person's rooms changed since the room was looked at.
+func (e *eventStream) unseen(no int64) bool {
+	f := e.rooms[no]
+	return f != nil && f.seen != e.seen
 }
 
 // refresh compares the rooms of the person with those that are followed, and looks again at the touched ones.
@@ -320,7 +332,7 @@ func (e *eventStream) follow(ctx context.Context, r room.Room) error {
 		return err
 	}
 	e.rooms[no] = f
-	f.looks = looks(c)
+	f.looks, f.seen = looks(c), e.seen
 	seq, known := e.after[r.ID]
 	if known && seq <= c.HeadSeq {
 		f.seq = seq
@@ -337,6 +349,7 @@ func (e *eventStream) look(ctx context.Context, r room.Room, f *followed) error 
 	if err != nil {
 		return err
 	}
+	f.seen = e.seen
 	if now := looks(c); now != f.looks {
 		f.looks = now
 		e.event("chat", "", c)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"signalbox/appliance/room"
+	"signalbox/appliance/room/directory"
 	"signalbox/appliance/room/timeline"
 	"signalbox/appliance/secret"
 )
@@ -86,7 +87,7 @@ func (l *listener) next() sse {
 			l.r.t.Fatal("the stream ended")
 		}
 		return e
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		l.r.t.Fatal("no event came")
 	}
 	return sse{}
@@ -121,7 +122,7 @@ func (l *listener) ends() {
 		if open {
 			l.r.t.Errorf("after the end of the session: %+v", e)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		l.r.t.Error("the stream goes on")
 	}
 }
@@ -173,6 +174,31 @@ func TestEventsOfARoom(t *testing.T) {
 	}
 	r.ok("leave", r.dir.RemovePerson(t.Context(), r.ann.Actor(), other, r.ann.ID))
 	if e := l.wants("chat.removed"); !strings.Contains(e.data, other.String()) {
+		t.Errorf("%+v", e)
+	}
+}
+
+// The hint that the rooms of the person changed comes before the one of the room: the room is looked at even when the first
+// was already dealt with as the second comes.
+func TestChangeOfARoomInTwoHints(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.chat(r.ann, "one", r.fox)
+	l := r.listen(r.ann, at(id, 0))
+	l.wants("ready")
+	name := "renamed"
+	_, err := r.silent.Update(t.Context(), r.ann.Actor(), id, directory.RoomChange{Name: &name})
+	r.ok("rename", err)
+	r.chat(r.ann, "two", r.owl) // the first hint
+	l.wants("chat")
+	rooms, err := r.dir.RoomsOfPerson(t.Context(), r.ann.No, true)
+	r.ok("rooms", err)
+	for _, in := range rooms {
+		if in.ID == id {
+			r.hub.Wake(timeline.RoomKey{RoomNo: in.No})
+		}
+	}
+	if e := l.wants("chat"); !strings.Contains(e.data, `"name":"renamed"`) {
 		t.Errorf("%+v", e)
 	}
 }

@@ -40,6 +40,7 @@ type rig struct {
 	clk    *clock.Fake
 	people *identity.Identity
 	dir    *directory.Directory
+	silent *directory.Directory // dir, but nobody is woken
 	log    *timeline.Timeline
 	hub    *wake.Hub
 	logged *bytes.Buffer
@@ -68,8 +69,11 @@ func newRig(t *testing.T, change ...func(*gateway.Options)) *rig {
 		}})
 	conns := connection.New(r.people, connection.Options{Clock: r.clk})
 	r.log = timeline.New(store.Bind[timeline.Tx, timeline.ReadTx](r.db), f, conns, r.hub, timeline.Options{})
-	r.dir = directory.New(directory.Parts{Store: store.Bind[directory.Tx, directory.ReadTx](r.db),
-		Upkeep: store.BindUpkeep[directory.Tx, directory.ReadTx](r.db), Audit: log, Log: r.log, Queue: f, Changes: conns, Hub: r.hub})
+	parts := directory.Parts{Store: store.Bind[directory.Tx, directory.ReadTx](r.db),
+		Upkeep: store.BindUpkeep[directory.Tx, directory.ReadTx](r.db), Audit: log, Log: r.log, Queue: f, Changes: conns, Hub: r.hub}
+	r.dir = directory.New(parts)
+	parts.Hub = wake.New()
+	r.silent = directory.New(parts)
 	r.log.UseDirectory(r.dir)
 	files, err := media.New(t.Context(), store.Bind[media.Tx, media.ReadTx](r.db),
 		media.Options{Dir: filepath.Join(t.TempDir(), "media"), MaxFile: 1000, Clock: r.clk, Reserve: -1})

@@ -91,7 +91,7 @@ type option func(*rig)
 
 func newRig(t testing.TB, opts ...option) *rig {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	r := &rig{t: t, ctx: ctx, clock: clock.NewFake(begin), agents: map[string]room.Agent{}, casts: map[uuid.UUID]*room.Cast{},
 		opts: Options{Version: "1.2.3"}}

@@ -480,7 +480,7 @@ func TestLeavingARoomEndsItsEvents(t *testing.T) {
 func TestShutdownSays1012(t *testing.T) {
 	r := newRig(t)
 	s, _ := r.ws(r.agent("bot"), asks("c"))
-	ctx, cancel := context.WithTimeout(r.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Minute)
 	defer cancel()
 	if err := r.group.Drain(ctx, 0); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ type rig struct {
 
 func newRig(t *testing.T, change ...func(*roommcp.Options)) *rig {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	r := &rig{t: t, ctx: ctx, clk: clock.NewFake(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), keys: map[string]string{}}
 	r.db = storetest.Open(t, func(o *store.Options) { o.Clock = r.clk })
@@ -266,7 +266,7 @@ func (r *rig) only(a room.Agent) connection.Info {
 // eventually looks again until the condition holds.
 func (r *rig) eventually(what string, holds func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatalf("never: %s", what)
 		}

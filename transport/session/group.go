@@ -23,6 +23,8 @@ import (
 type Options struct {
 	Kind     string      // metric label and log field; required
 	Outgoing MessageType // of Send and sources; Binary
+	// Subprotocol, when set, must be among those that the peer offers, and is the one answered.
+	Subprotocol string
 	// MaxMessage is the largest message accepted, in bytes; 1 MiB. The next byte closes as Oversize.
 	MaxMessage int
 	// QueueBytes and QueueFrames bound what waits to be written; 4 MiB and 1024. One frame above QueueBytes is taken
@@ -139,7 +141,7 @@ func (p *Plane) Accept(w http.ResponseWriter, r *http.Request, peer string, open
 	if err := p.group.admit(s); err != nil {
 		return err
 	}
-	ws, conn, hijacked, err := upgrade(w, r)
+	ws, conn, hijacked, err := upgrade(w, r, p.opts.Subprotocol)
 	if err != nil {
 		p.group.forget(s)
 		if !hijacked {

@@ -121,7 +121,7 @@ func (s *Session) read() (MessageType, *[]byte, error) {
 		return 0, nil, s.readFailed(err)
 	}
 	buf := buffers.Get().(*[]byte)
-	data, err := readCapped(r, (*buf)[:0], s.plane.opts.MaxMessage)
+	data, err := readCapped(r, (*buf)[:0], s.messageLimit())
 	*buf = data
 	if err != nil {
 		release(buf)
@@ -172,7 +172,7 @@ func (s *Session) readFailed(err error) error {
 	var ce *websocket.CloseError
 	switch {
 	case errors.Is(err, errOversize):
-		s.closeWith(Oversize, "", fmt.Errorf("%w of %d bytes", err, s.plane.opts.MaxMessage))
+		s.closeWith(Oversize, "", fmt.Errorf("%w of %d bytes", err, s.messageLimit()))
 	case s.conn.violated.Load():
 		s.closeWith(Protocol, "", err)
 	case errors.As(err, &ce) && ce.Code != websocket.CloseAbnormalClosure:

@@ -85,7 +85,11 @@ type Session struct {
 
 	messagesIn, messagesOut atomic.Uint64
 
+	maxMessage atomic.Int64 // instead of the plane's; 0: the plane's
+
 	mu        sync.Mutex // guards all below
+	maxBytes  int        // of the queue, instead of the plane's; 0: the plane's
+	maxFrames int
 	principal string
 	source    Source
 	queue     []frame
@@ -161,8 +165,8 @@ func (s *Session) SendAs(typ MessageType, data []byte) error {
 		s.mu.Unlock()
 		return ErrClosed
 	}
-	o := &s.plane.opts
-	if s.frames > 0 && (s.frames >= o.QueueFrames || s.bytes+len(data) > o.QueueBytes) {
+	maxFrames, maxBytes := s.queueLimits()
+	if s.frames > 0 && (s.frames >= maxFrames || s.bytes+len(data) > maxBytes) {
 		s.mu.Unlock()
 		s.closeWith(Slow, "", nil)
 		return ErrSlow
@@ -173,6 +177,31 @@ func (s *Session) SendAs(typ MessageType, data []byte) error {
 	s.startWriter()
 	s.mu.Unlock()
 	return nil
+}
+
+// SetLimits gives the session bounds of its own instead of the plane's, as a handshake negotiated them: MaxMessage,
+// QueueFrames and QueueBytes of Options. Zero leaves the plane's. The size of a message counts from the next one read.
+func (s *Session) SetLimits(maxMessage, queueFrames, queueBytes int) {
+	s.maxMessage.Store(int64(maxMessage))
+	s.mu.Lock()
+	s.maxFrames, s.maxBytes = queueFrames, queueBytes
+	s.mu.Unlock()
+}
+
+// queueLimits runs under s.mu.
+func (s *Session) queueLimits() (frames, bytes int) {
+	frames, bytes = s.maxFrames, s.maxBytes
+	orDefault(&frames, s.plane.opts.QueueFrames)
+	orDefault(&bytes, s.plane.opts.QueueBytes)
+	return frames, bytes
+}
+
+// messageLimit is the largest message that is accepted now.
+func (s *Session) messageLimit() int {
+	if n := s.maxMessage.Load(); n > 0 {
+		return int(n)
+	}
+	return s.plane.opts.MaxMessage
 }
 
 // Pull sets the source that the writer reads when the queue is empty, and wakes it.

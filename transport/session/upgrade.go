@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -65,9 +66,16 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // upgrade performs the WebSocket handshake. hijacked tells whether the connection is no longer the HTTP server's; when
 // it is not, nothing has been written and the caller answers the error. gorilla clears the HTTP server's deadlines.
-func upgrade(w http.ResponseWriter, r *http.Request) (ws *websocket.Conn, conn *socket, hijacked bool, err error) {
+func upgrade(w http.ResponseWriter, r *http.Request, subprotocol string) (ws *websocket.Conn, conn *socket, hijacked bool, err error) {
+	var header http.Header
+	if subprotocol != "" {
+		if !slices.Contains(websocket.Subprotocols(r), subprotocol) {
+			return nil, nil, false, fault.New(fault.Incompatible, "the WebSocket handshake must offer the subprotocol %s", subprotocol)
+		}
+		header = http.Header{"Sec-Websocket-Protocol": {subprotocol}}
+	}
 	h := &hijacker{ResponseWriter: w}
-	ws, err = upgrader.Upgrade(h, r, nil)
+	ws, err = upgrader.Upgrade(h, r, header)
 	if err != nil {
 		if h.socket != nil {
 			_ = h.socket.Conn.Close()

@@ -114,14 +114,14 @@ func textOrNil(s string) *string {
 	return &s
 }
 
-// changed hints, once the transaction is durable, the people in the room who watch their rooms, and then whoever watches
+// changed hints, once the transaction is durable or may be, the people in the room who watch their rooms, and then whoever watches
 // its log: somebody who was removed must notice that first, since what was said later may be of the same commit.
 func (d *Directory) changed(tx Tx, roomNo int64) error {
 	people, err := tx.DirPeopleOf(roomNo)
 	if err != nil {
 		return err
 	}
-	tx.AfterCommit(func() {
+	tx.Hint(func() {
 		for _, no := range people {
 			d.hub.Wake(timeline.PersonKey{PersonNo: no})
 		}

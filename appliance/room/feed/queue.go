@@ -53,6 +53,7 @@ func (f *Feed) Queue(tx Tx, cast *room.Cast, it room.Item, a Audience) error {
 	d := delivery{feed: f, body: body, commands: a.Commands, placed: placed, event: Event{Kind: a.Kind, Room: cast.Room.Ref(),
 		ItemNo: it.No, QueuedAt: tx.Now(), body: body}}
 	tx.AfterCommit(d.run)
+	tx.Hint(d.unsure)
 	return nil
 }
 
@@ -141,10 +142,25 @@ type delivery struct {
 	body     *Body
 	commands map[int64]room.Command
 	placed   []Placed
+	ran      bool
+}
+
+// unsure follows run, and stands in for it when nobody knows whether the events are stored: then those who read look for
+// themselves.
+func (d *delivery) unsure() {
+	if d.ran {
+		return
+	}
+	for _, p := range d.placed {
+		if t := d.feed.tails.get(p.AgentNo); t != nil {
+			wakeAll(t.reset())
+		}
+	}
 }
 
 // run is called after COMMIT, on the writer's goroutine.
 func (d *delivery) run() {
+	d.ran = true
 	d.feed.observer.Queued(d.event.Kind, len(d.placed))
 	d.feed.bodies.put(d.body)
 	for _, p := range d.placed {
@@ -212,7 +228,7 @@ func (f *Feed) ForgetAgent(tx Tx, agentNo int64) error {
 
 // resetAfter has the agent's readers read the database again.
 func (f *Feed) resetAfter(tx Tx, agentNo int64) {
-	tx.AfterCommit(func() {
+	tx.Hint(func() {
 		if t := f.tails.get(agentNo); t != nil {
 			wakeAll(t.reset())
 		}

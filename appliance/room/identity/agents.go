@@ -149,7 +149,7 @@ func (n *NewAgent) replace(a *room.Agent, parent int64) {
 func (d *Identity) updateAgent(tx Tx, a *room.Agent) error {
 	no := a.No
 	a.UpdatedAt = tx.Now()
-	tx.AfterCommit(func() { d.cache.drop(no) })
+	tx.Hint(func() { d.cache.drop(no) })
 	return tx.UpdateRoomAgent(*a)
 }
 
@@ -199,10 +199,8 @@ func (d *Identity) DeleteAgent(ctx context.Context, by room.Actor, id uuid.UUID)
 			return err
 		}
 		no := a.No
-		tx.AfterCommit(func() {
-			d.cache.drop(no)
-			d.opts.Closed(no, "the agent was deleted")
-		})
+		tx.Hint(func() { d.cache.drop(no) })
+		tx.AfterCommit(func() { d.opts.Closed(no, "the agent was deleted") })
 		return d.recordAgent(ctx, tx, by, "room_agent.deleted", *a, nil)
 	})
 }

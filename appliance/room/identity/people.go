@@ -266,7 +266,7 @@ func (d *Identity) changePerson(ctx context.Context, op string, id uuid.UUID, fn
 // updatePerson stores a person whose rights changed; what was cached of its agents is dropped.
 func (d *Identity) updatePerson(tx Tx, p *room.Person) error {
 	p.UpdatedAt = tx.Now()
-	tx.AfterCommit(d.cache.clear)
+	tx.Hint(d.cache.clear)
 	return tx.UpdateRoomPerson(*p)
 }
 

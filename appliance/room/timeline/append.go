@@ -57,10 +57,8 @@ func (t *Timeline) append(tx Tx, cast *room.Cast, spot *Spot, n NewItem, audienc
 		return room.Item{}, err
 	}
 	spot.Position, spot.At = it.Position, it.At
-	tx.AfterCommit(func() {
-		t.appended(it.Kind, it.SenderKind)
-		t.hub.Wake(RoomKey{cast.Room.No})
-	})
+	tx.AfterCommit(func() { t.appended(it.Kind, it.SenderKind) })
+	tx.Hint(func() { t.hub.Wake(RoomKey{cast.Room.No}) })
 	return it, nil
 }
 
