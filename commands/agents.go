@@ -17,7 +17,7 @@ func newAgentsCommand(opts *options) *cobra.Command {
 		Example: "  signalbox agents list",
 	}
 	cmd.AddCommand(newAgentsMintCommand(opts), newAgentsListCommand(opts), newAgentsShowCommand(opts), newAgentsSecretCommand(opts),
-		newAgentsRevokeCommand(opts))
+		newAgentsDeclareCommand(opts), newAgentsRevokeCommand(opts))
 	return cmd
 }
 
@@ -119,13 +119,23 @@ func (o *options) showAgent(a agentRow) error {
 		[2]string{"agent version", strings.TrimSpace(text(a.AgentVersion) + " " + bracket(text(a.VersionStatus)))},
 		[2]string{"protocol", a.ProtocolVersion}, [2]string{"framework", a.FrameworkAdapter},
 		[2]string{"engines", strings.Join(a.EngineAdapters, ", ")},
+		[2]string{"declared engines", strings.Join(a.DeclaredEngines, ", ")},
 		[2]string{"schedulers", strings.Join(a.SchedulerAdapters, ", ")},
 		[2]string{"capabilities", capabilityText(a.Capabilities)},
 		[2]string{"features", strings.Join(a.RuntimeFeatures, ", ")},
 		[2]string{"last seen", o.out.when(a.LastSeenAt)}, [2]string{"last connect", o.out.when(a.LastConnectAt)},
 		[2]string{"created", o.out.when(&a.CreatedAt)})
-	if err != nil || len(a.Sessions) == 0 {
+	if err != nil {
 		return err
+	}
+	for i, note := range a.Notes {
+		if i == 0 {
+			o.out.text("")
+		}
+		o.out.text("%s", printable(note))
+	}
+	if len(a.Sessions) == 0 {
+		return nil
 	}
 	o.out.text("")
 	rows := make([][]string, 0, len(a.Sessions))

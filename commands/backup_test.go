@@ -40,7 +40,7 @@ func serveAgain(t *testing.T, data string) {
 			t.Errorf("serve ended with exit code %d: %s", code, &talk)
 		}
 	})
-	_ = notify.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = notify.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	buf := make([]byte, 512)
 	for {
 		n, err := notify.Read(buf)

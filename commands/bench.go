@@ -3,6 +3,9 @@ package commands
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -21,9 +24,25 @@ func newBenchCommand(opts *options) *cobra.Command {
 
 Bench writes real rows. Use a server that you can throw away, or for agents at least a project.`,
 		Example: `  signalbox bench agents --agents 50 --duration 30s
-  signalbox bench rooms --receivers 100 --duration 30s`,
+  signalbox bench rooms --receivers 100 --duration 30s
+  signalbox bench daemons --own-server --daemons 50 --jobs 100`,
 	}
-	cmd.AddCommand(newBenchAgentsCommand(opts), newBenchRoomsCommand(opts))
+	cmd.AddCommand(interruptible(newBenchAgentsCommand(opts)), interruptible(newBenchRoomsCommand(opts)),
+		interruptible(newBenchDaemonsCommand(opts)))
+	return cmd
+}
+
+// interruptible ends the command's context at the first interrupt, so that a run takes away what it made; the second one
+// ends the process.
+func interruptible(cmd *cobra.Command) *cobra.Command {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		context.AfterFunc(ctx, stop)
+		cmd.SetContext(ctx)
+		return run(cmd, args)
+	}
 	return cmd
 }
 
@@ -62,7 +81,7 @@ The authority of --ca-file counts for the connections of the agents too, also wh
 	f := cmd.Flags()
 	f.IntVar(&b.agents, "agents", 10, "agents to mint and connect")
 	f.StringVar(&b.transport, "transport", "ws", "ws or longpoll")
-	f.DurationVar(&b.duration, "duration", 10*time.Second, "how long to ingest; 0 skips it")
+	durationVar(f, &b.duration, "duration", 10*time.Second, "how long to ingest; 0 skips it")
 	f.IntVar(&b.batch, "batch", 1, "events in one event_batch; the published agent sends 1")
 	f.IntVar(&b.window, "window", 256, "ws: batches sent and not acknowledged, per agent; longpoll: batches in one upload (at most 500)")
 	f.IntVar(&b.commands, "commands", 200, "commands to issue after the ingest; 0 skips it")

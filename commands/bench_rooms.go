@@ -57,7 +57,7 @@ command fail. The load comes from this process: on the server's own machine it t
 	f.IntVar(&b.rooms, "rooms", 1, "rooms to make")
 	f.IntVar(&b.receivers, "receivers", 100, "agents that are connected, in all rooms together")
 	f.BoolVar(&b.sse, "sse", false, "receive Server-Sent Events instead of over WebSocket")
-	f.DurationVar(&b.duration, "duration", 10*time.Second, "how long to post; 0 skips it")
+	durationVar(f, &b.duration, "duration", 10*time.Second, "how long to post; 0 skips it")
 	f.Float64Var(&b.rate, "rate", 0, "posts a second, of all senders together; 0: as fast as they are acknowledged")
 	f.IntVar(&b.size, "size", 100, "bytes of a message, about")
 	f.IntVar(&b.storms, "resume-storms", 0, "how often all receivers drop and come back")

@@ -71,6 +71,8 @@ type agentRow struct {
 	VersionStatus     *string             `json:"version_status"`
 	RuntimeFeatures   []string            `json:"runtime_features"`
 	Sessions          []agentSession      `json:"sessions"`
+	DeclaredEngines   []string            `json:"declared_engines"`
+	Notes             []string            `json:"notes"`
 }
 
 type agentSession struct {

@@ -9,15 +9,22 @@ func newCommandsExplainCommand(opts *options) *cobra.Command {
 		Use:   "explain COMMAND",
 		Short: "Say why a command waits, who could take it, and what happens next",
 		Long: `Say in sentences where a command stands: why it waits, who could take it, what happens next and when, and every attempt
-to hand it over.`,
+to hand it over. Commands to archive daemons and archive jobs are explained, too: of those, each attempt names the generation
+of the connection that it was made on. A beginning of an id must be unique among all of them.`,
 		Example: `  signalbox commands explain 7d2a
   signalbox commands explain 7d2a --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, id, err := opts.resolveCommand(cmd, args[0])
-			if err != nil {
+			at, err := opts.onAnyPlane(cmd, args[0])
+			switch {
+			case err != nil:
 				return err
+			case at.kind == planeDaemonCommand:
+				return opts.explainDaemonCommand(cmd.Context(), at.client, at.id)
+			case at.kind == planeJob:
+				return opts.explainJob(cmd.Context(), at.client, at.id)
 			}
+			s, id := at.scope, at.id
 			var e record[explanation]
 			if err := s.get(cmd.Context(), s.path("commands", id, "explain"), nil, &e); err != nil {
 				return err

@@ -112,11 +112,11 @@ func newCommandsShowCommand(opts *options) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, id, err := opts.resolveCommand(cmd, args[0])
 			if err != nil {
-				return err
+				return opts.pointToArchive(cmd, args[0], err)
 			}
 			var c record[commandRow]
 			if err := s.get(cmd.Context(), s.path("commands", id), nil, &c); err != nil {
-				return err
+				return opts.pointToArchive(cmd, args[0], err)
 			}
 			return opts.showCommand(cmd.Context(), s, c)
 		},

@@ -103,7 +103,7 @@ func newIssueVerbCommand(opts *options, verb issueVerb) *cobra.Command {
 	fs.StringVar(&f.agent, "agent", "", "agent: name, id or unique id prefix (default: the project's only agent)")
 	fs.StringVar(&f.idempotencyKey, "idempotency-key", "", "repeat-safe key, 1 to 200 characters, unique in the project")
 	fs.BoolVar(&f.wait, "wait", false, "wait for the result")
-	fs.DurationVar(&f.timeout, "timeout", time.Minute, "longest wait of --wait; then exit code 7, and the command lives on")
+	durationVar(fs, &f.timeout, "timeout", time.Minute, "longest wait of --wait; then exit code 7, and the command lives on")
 	_ = cmd.RegisterFlagCompletionFunc("agent", opts.completeAgents)
 	return cmd
 }

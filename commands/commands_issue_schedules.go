@@ -49,9 +49,9 @@ The fire id is made up when --fire-id is not given.`,
 			now := time.Now().UTC()
 			scheduled := now
 			if at != "" {
-				t, err := time.Parse(time.RFC3339, at)
+				t, err := parseTime("--scheduled-for", at)
 				if err != nil {
-					return issueRequest{}, usagef("--scheduled-for: %q is not an RFC 3339 time", at)
+					return issueRequest{}, err
 				}
 				scheduled = t.UTC()
 			}

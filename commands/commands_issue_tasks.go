@@ -59,7 +59,7 @@ func retryTaskVerb() issueVerb {
 			ref.add(cmd)
 			cmd.Flags().Var(&args, "args", "positional arguments instead of the original ones; needs --kwargs too")
 			cmd.Flags().Var(&kwargs, "kwargs", "keyword arguments instead of the original ones; needs --args too")
-			cmd.Flags().DurationVar(&delay, "delay", 0, "run it this much later, whole seconds up to 24h")
+			durationVar(cmd.Flags(), &delay, "delay", 0, "run it this much later, whole seconds up to 24h")
 			cmd.MarkFlagsRequiredTogether("args", "kwargs")
 		},
 		request: func(cmd *cobra.Command) (issueRequest, error) {
@@ -69,7 +69,7 @@ func retryTaskVerb() issueVerb {
 			}
 			if cmd.Flags().Changed("delay") {
 				if delay < 0 || delay > 24*time.Hour || delay%time.Second != 0 {
-					return issueRequest{}, usagef("--delay: must be whole seconds between 0s and 24h, got %s", delay)
+					return issueRequest{}, usagef("--delay: must be whole seconds between 0s and 24h, got %s", shortDuration(delay))
 				}
 				body["eta_seconds"] = int64(delay / time.Second)
 			}
@@ -116,6 +116,8 @@ func bulkRetryVerb() issueVerb {
 	)
 	return issueVerb{
 		use: "bulk-retry", short: "Retry several tasks with one command; the published adapters want their ids",
+		long: `Retry several tasks with one command, which one agent executes as a whole. See bulk-retries for a command per task that goes
+on through restarts and shows its progress.`,
 		example: `  signalbox commands issue bulk-retry --agent web-1 --engine celery --task-id 3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10 --task-id 77ab0c5e-6b1d-4f0a-8a3e-1c2d3e4f5a6b --yes
   signalbox commands issue bulk-retry --agent web-1 --filter '{"engine":"celery","task_ids":["3f1c2d4e-0b0e-4b7e-9c58-5a1d0d1b7f10","77ab0c5e-6b1d-4f0a-8a3e-1c2d3e4f5a6b"]}' --yes`,
 		question: "Retry every matching task?",
@@ -144,7 +146,8 @@ func bulkRetryVerb() issueVerb {
 				}
 				value = fields
 			}
-			return issueRequest{route: "bulk-retry", body: map[string]any{"filter": value, "max": most}}, nil
+			// Its own route takes no task ids any more (agent protocol E.9); this one is for what the published adapters want.
+			return genericRequest("bulk_retry", "bulk", "", map[string]any{"filter": value, "max": most}), nil
 		},
 	}
 }
@@ -192,9 +195,9 @@ func submitTaskVerb() issueVerb {
 				payload["engine"] = engine
 			}
 			if eta != "" {
-				t, err := time.Parse(time.RFC3339, eta)
+				t, err := parseTime("--eta", eta)
 				if err != nil {
-					return issueRequest{}, usagef("--eta: %q is not an RFC 3339 time", eta)
+					return issueRequest{}, err
 				}
 				payload["eta"] = float64(t.UnixMilli()) / 1000
 			}

@@ -63,7 +63,7 @@ what was seen, or why it was skipped. A run takes about two minutes, most of the
 	f.StringVar(&c.keyFile, "key-file", "", "file with the registration key")
 	f.StringArrayVar(&c.agentKeys, "agent-key", nil, "ID=KEY of an agent that exists; give it twice")
 	f.IntSliceVar(&c.only, "only", nil, "only the vectors of these numbers")
-	f.DurationVar(&c.timeout, "timeout", conformance.DefaultTimeout, "longest time for one vector, beside what it has to wait")
+	durationVar(f, &c.timeout, "timeout", conformance.DefaultTimeout, "longest time for one vector, beside what it has to wait")
 	return cmd
 }
 

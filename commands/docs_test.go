@@ -11,8 +11,10 @@ import (
 var (
 	docWords  = regexp.MustCompile(`(?:[^\s'"]|'[^']*'|"[^"]*")+`)
 	docQuoted = regexp.MustCompile(`'([^']*)'|"([^"]*)"`)
+	// docPrompt may name the machine.
+	docPrompt = regexp.MustCompile(`^[a-z]*\$ `)
 	// docProgram is the program at the start of a command line, however it is called there.
-	docProgram = regexp.MustCompile(`^(?:\$ |# )?(?:[A-Z][A-Z0-9_]*=\S* +)*(?:sudo (?:-u \S+ )?)?(?:\S*/)?signalbox +`)
+	docProgram = regexp.MustCompile(`^(?:[a-z]*\$ |# )?(?:[A-Z][A-Z0-9_]*=\S* +)*(?:sudo (?:-u \S+ )?)?(?:\S*/)?signalbox +`)
 )
 
 // docCommands returns the signalbox command lines of the fenced blocks of a document, without the program's name. In a
@@ -29,7 +31,7 @@ func docCommands(text string) []string {
 			fence = kind
 			continue
 		}
-		if fence != "sh" && fence != "console" || fence == "console" && !strings.HasPrefix(line, "$ ") {
+		if fence != "sh" && fence != "console" || fence == "console" && !docPrompt.MatchString(line) {
 			continue
 		}
 		line = strings.ReplaceAll(line, "<(signalbox", "\nsignalbox")

@@ -37,6 +37,7 @@ func (f *fakeServer) routes() {
 	f.projectRoutes(locked, inProject)
 	f.commandRoutes(inProject)
 	f.roomRoutes(locked)
+	f.archiveRoutes(locked, handle)
 	stream := func(path string, h func(http.ResponseWriter, *http.Request)) {
 		handle("GET /projects/{slug}"+path, func(w http.ResponseWriter, r *http.Request) {
 			f.mu.Lock()
@@ -196,7 +197,9 @@ func (f *fakeServer) projectRoutes(locked lockedRoute, inProject projectRoute) {
 		f.page(w, r, newestFirst(f.events, r, map[string]string{"kind": "kind", "engine": "engine", "task_id": "task_id"}))
 	})
 	inProject("GET /workers", func(w http.ResponseWriter, _ *http.Request, _ object) { answer(w, 200, []object{}) })
-	inProject("GET /queues", func(w http.ResponseWriter, _ *http.Request, _ object) { answer(w, 200, []object{}) })
+	inProject("GET /queues", func(w http.ResponseWriter, _ *http.Request, _ object) {
+		answer(w, 200, append([]object{}, f.queues...))
+	})
 	inProject("GET /audit", func(w http.ResponseWriter, r *http.Request, _ object) { f.page(w, r, nil) })
 	inProject("GET /tasks", func(w http.ResponseWriter, r *http.Request, _ object) { f.page(w, r, nil) })
 	inProject("GET /tasks/{engine}/{id}", func(w http.ResponseWriter, r *http.Request, _ object) {

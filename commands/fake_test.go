@@ -30,6 +30,7 @@ type fakeServer struct {
 	commands []object
 	events   []object
 	keys     []object
+	queues   []object
 	requests []string      // method and path, for scripts that must show what was not asked
 	epoch    string        // of the stream cursors
 	moved    chan struct{} // closed and replaced when the streams may go on
@@ -44,6 +45,7 @@ type fakeServer struct {
 	degraded    []string
 	pageSize    int
 	rooms       *fakeRooms
+	archive     *fakeArchive
 }
 
 type reply struct {
@@ -57,7 +59,7 @@ type reply struct {
 const fakeAdminKey = "z4k_test-admin-key"
 
 func newFakeServer() *fakeServer {
-	f := &fakeServer{epoch: "0a1b2c3d", moved: make(chan struct{}), pageSize: 500, rooms: newFakeRooms()}
+	f := &fakeServer{epoch: "0a1b2c3d", moved: make(chan struct{}), pageSize: 500, rooms: newFakeRooms(), archive: newFakeArchive()}
 	f.addProject("default", "Default")
 	f.routes()
 	return f

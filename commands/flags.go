@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -68,26 +67,6 @@ func (f *filters) sinceTime(now time.Time) (string, error) {
 		return "", err
 	}
 	return t.UTC().Format(time.RFC3339Nano), nil
-}
-
-// parseSince reads a duration before now, with d for days, or an RFC 3339 time.
-func parseSince(text string, now time.Time) (time.Time, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		if err == nil {
-			return now.AddDate(0, 0, -int(n)), nil
-		}
-	}
-	if d, err := time.ParseDuration(text); err == nil {
-		if d < 0 {
-			return time.Time{}, usagef("--since: must not be negative, got %s", text)
-		}
-		return now.Add(-d), nil
-	}
-	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return t, nil
-	}
-	return time.Time{}, usagef("--since: %q is neither a duration (15m, 2h, 7d) nor an RFC 3339 time", text)
 }
 
 // oneOf is a flag that takes one of some words, or nothing.

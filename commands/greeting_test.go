@@ -22,7 +22,7 @@ func serveOnce(t *testing.T, data string, args ...string) (code int, out, talk s
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	reader, writer := io.Pipe()
 	var errs bytes.Buffer

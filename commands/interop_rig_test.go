@@ -26,10 +26,12 @@ const (
 	patience = 90 * time.Second
 )
 
-// rig is a server and a Celery worker whose agent is to find it.
+// rig is a server and a worker of a task queue whose agent is to find it.
 type rig struct {
 	t         *testing.T
 	transport string
+	engine    string   // celery or rq
+	workerEnv []string // added to the worker's environment
 	server    *process
 	tools     tools
 	agent     minting
@@ -53,14 +55,20 @@ const agentName = "worker-1"
 // over WebSocket; over long-poll it never does.
 func newRig(t *testing.T, tools tools, transport string, plain bool) *rig {
 	t.Helper()
-	r := &rig{t: t, transport: transport, tools: tools, dir: shortDir(t)}
+	return newRigOf(t, &rig{transport: transport, tools: tools, engine: "celery"}, plain)
+}
+
+// newRigOf is newRig with what r says already.
+func newRigOf(t *testing.T, r *rig, plain bool) *rig {
+	t.Helper()
+	r.t, r.dir = t, shortDir(t)
 	r.server = newProcess(t, r.tools.binary)
 	t.Cleanup(func() {
 		if t.Failed() {
 			r.printLog("server", r.server.log.Name())
 		}
 	})
-	if transport == overLongPoll || !plain {
+	if r.transport == overLongPoll || !plain {
 		cert, key := r.newCertificate()
 		r.server.scheme = "https"
 		r.server.args = []string{"--server-tls-cert-file", cert, "--server-tls-key-file", key}
@@ -95,7 +103,7 @@ func (r *rig) startRedis() {
 	})
 }
 
-// startWorker starts a Celery worker, and in it the published agent, configured as minting told.
+// startWorker starts a worker, and in it the published agent, configured as minting told.
 func (r *rig) startWorker() {
 	r.t.Helper()
 	env := r.pythonEnv()
@@ -107,8 +115,16 @@ func (r *rig) startWorker() {
 	if r.caFile != "" {
 		env = append(env, "SSL_CERT_FILE="+r.caFile)
 	}
+	env = append(env, r.workerEnv...)
+	bin := filepath.Dir(r.tools.python)
+	if r.engine == "rq" {
+		socket := "unix://" + filepath.Join(r.dir, "redis.sock")
+		r.worker = r.startDaemon("worker", filepath.Join(bin, "rq"), append(env, "Z4J_RQ_REDIS_URL="+socket, "Z4J_DEV_MODE=1"), "worker",
+			"--config", "rq_settings", "--url", socket, "--worker-class", "z4j_rq.worker.Worker", "interop")
+		return
+	}
 	// Not python -m celery: the agent starts in a program of the name celery only.
-	r.worker = r.startDaemon("worker", filepath.Join(filepath.Dir(r.tools.python), "celery"), env, "-A", "app", "worker",
+	r.worker = r.startDaemon("worker", filepath.Join(bin, "celery"), env, "-A", "app", "worker",
 		"--loglevel", "info", "--concurrency", "1", "--hostname", "w1@%h")
 	r.awaitLog(begun+1, eventsFlow)
 }

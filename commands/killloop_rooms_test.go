@@ -390,7 +390,7 @@ func (l *roomLedger) again(c *http.Client, room, body, id string,
 func (l *roomLedger) drain(t *testing.T, db *ledgerDB) {
 	t.Helper()
 	heads := db.heads(t, l)
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		behind := slices.IndexFunc(l.receivers, func(r *killReceiver) bool {
 			l.mu.Lock()

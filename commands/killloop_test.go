@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -22,14 +20,7 @@ const defaultKills = 8
 // that keep a ledger of their own, and compares the ledgers with what the database holds in the end: acknowledged is
 // stored, every event has one row, no command ran that was not claimed, none is lost.
 func TestKillLoop(t *testing.T) {
-	kills := defaultKills
-	if text := os.Getenv("SIGNALBOX_KILLS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			t.Fatalf("SIGNALBOX_KILLS: must be a positive number, got %q", text)
-		}
-		kills = n
-	}
+	kills := killCount(t)
 	p := newProcess(t, buildBinary(t))
 	p.args = []string{"--agent-rate-limits=false", "--agent-command-timeout=20s", "--agent-redispatch-min-interval=1s",
 		"--agent-redispatch-window=10s"}
@@ -77,7 +68,7 @@ func TestKillLoop(t *testing.T) {
 func (p *process) settle(led *ledger) {
 	p.t.Helper()
 	led.stopIssuing()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for time.Now().Before(deadline) {
 		out, err := p.cli("status")
 		if err != nil {

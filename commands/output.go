@@ -125,13 +125,14 @@ func (p *printer) text(format string, args ...any) {
 }
 
 // oneLine makes text from a peer safe to print in a table cell: control characters, which could move the cursor or set
-// colours on the reader's terminal, become spaces or question marks.
+// colours on the reader's terminal, and those that turn the direction of what follows, which could make a name read as
+// another one, become spaces or question marks.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
-		case r == '\n' || r == '\t' || r == '\r':
+		case r == '\n' || r == '\t' || r == '\r' || r == '\u2028' || r == '\u2029': // the last two separate lines and paragraphs
 			return ' '
-		case r < 0x20 || (r >= 0x7f && r < 0xa0):
+		case r < 0x20 || (r >= 0x7f && r < 0xa0), r >= '\u202a' && r <= '\u202e', r >= '\u2066' && r <= '\u2069':
 			return '?'
 		}
 		return r

@@ -144,7 +144,7 @@ func (p *process) baseURL() string {
 
 func (p *process) awaitReady() {
 	p.t.Helper()
-	_ = p.notify.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = p.notify.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	buf := make([]byte, 512)
 	for {
 		n, err := p.notify.Read(buf)

@@ -85,7 +85,7 @@ func (o *options) newScope(ctx context.Context) (*scope, error) {
 	}
 	if len(projects) == 0 {
 		return nil, &apiError{
-			fault:    fault.New(fault.NotFound, "there is no project yet; create one with `signalbox projects create`"),
+			fault:    fault.New(fault.NotFound, "there is no project yet; create one with `signalbox projects create SLUG`"),
 			wireCode: string(fault.NotFound),
 		}
 	}
@@ -123,16 +123,33 @@ func fullID(arg string) (string, bool) {
 	return id.String(), true
 }
 
-// resolve turns a unique id prefix into the full id. Kind is agent, command, apikey or event; agents may also be named.
+// hasName are the kinds of things that have a name beside their id.
+var hasName = map[string]bool{"agent": true, "schedule": true}
+
+// kindWord is what people call a kind: what the API calls a failure is a group of them.
+func kindWord(kind string) string {
+	if kind == "failure" {
+		return "group of failures"
+	}
+	return kind
+}
+
+// resolve turns a unique id prefix into the full id. Kind is agent, command, failure, schedule or apikey; agents and schedules
+// may also be named.
 func (s *scope) resolve(ctx context.Context, kind, arg string) (string, error) {
+	return s.resolveAs(ctx, kind, kindWord(kind), arg)
+}
+
+// resolveAs is resolve with the word that people call the kind.
+func (s *scope) resolveAs(ctx context.Context, kind, word, arg string) (string, error) {
 	if id, ok := fullID(arg); ok {
 		return id, nil
 	}
-	if kind != "agent" && !hexPrefix.MatchString(strings.ReplaceAll(arg, "-", "")) {
+	if !hasName[kind] && !hexPrefix.MatchString(strings.ReplaceAll(arg, "-", "")) {
 		return "", usagef("%q is not an id: give a UUID or at least its first four hex digits", arg)
 	}
 	if arg == "" {
-		return "", usagef("agent: name or id is empty")
+		return "", usagef("%s: name or id is empty", kind)
 	}
 	var answer struct {
 		IDs []string `json:"ids"`
@@ -142,14 +159,14 @@ func (s *scope) resolve(ctx context.Context, kind, arg string) (string, error) {
 	}
 	switch len(answer.IDs) {
 	case 0:
-		return "", notFound("no %s %q in project %s", kind, arg, s.slug)
+		return "", notFound("no %s %q in project %s", word, arg, s.slug)
 	case 1:
 		return answer.IDs[0], nil
 	}
 	if kind == "agent" {
 		return s.pickAgent(ctx, arg, answer.IDs)
 	}
-	return "", ambiguous(kind, arg, answer.IDs)
+	return "", ambiguous(word, arg, answer.IDs)
 }
 
 // pickAgent settles an argument that is a prefix of several ids, or a prefix of one and the name of another: the exact

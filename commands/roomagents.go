@@ -56,10 +56,10 @@ the room, it is owner-only.`,
 			}
 			rows := make([][]string, 0, len(agents))
 			for _, a := range agents {
-				rows = append(rows, []string{a.V.Name, a.V.Status, dash(nameOf(a.V.Owner)), a.V.Addressable, a.V.ReactsTo,
+				rows = append(rows, []string{a.V.Name, a.V.Status, dash(nameOf(a.V.Owner)), whoWord(a.V.Addressable), whoWord(a.V.ReactsTo),
 					itoa(a.V.Connections), a.V.ID})
 			}
-			if err := opts.out.table([]string{"NAME", "STATUS", "OWNER", "ADDRESSABLE BY", "REACTS TO", "CONNECTIONS", "ID"}, rows); err != nil {
+			if err := opts.out.table([]string{"NAME", "STATUS", "OWNER", "ADDRESSABLE BY", "REACHED BY", "CONNECTIONS", "ID"}, rows); err != nil {
 				return err
 			}
 			for _, a := range agents {
@@ -113,9 +113,9 @@ func (o *options) showRoomAgent(a roomAgentRow) error {
 		o.out.text("")
 		rows := make([][]string, 0, len(a.Rooms))
 		for _, r := range a.Rooms {
-			rows = append(rows, []string{r.Name, dash(text(r.Alias)), r.Status, yesNo(r.Listening), r.ReactsTo, r.ID})
+			rows = append(rows, []string{r.Name, dash(text(r.Alias)), r.Status, yesNo(r.Listening), whoWord(r.ReactsTo), r.ID})
 		}
-		if err := o.out.table([]string{"ROOM", "ALIAS", "STATUS", "HEARS JOINS", "REACTS TO", "ID"}, rows); err != nil {
+		if err := o.out.table([]string{"ROOM", "ALIAS", "STATUS", "HEARS JOINS", "REACHED BY", "ID"}, rows); err != nil {
 			return err
 		}
 	}

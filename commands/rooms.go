@@ -140,6 +140,18 @@ func (o *options) showRoom(r record[roomRow]) error {
 	return nil
 }
 
+// whoWord says of whom a room agent takes messages, in the words of tables: REACHED BY is who reaches it as things are now, which
+// is nobody while it has no connection.
+func whoWord(who string) string {
+	switch who {
+	case "owner":
+		return "its owner"
+	case "some":
+		return "some (see policy)"
+	}
+	return who
+}
+
 func (o *options) showMembers(members []roomMember) error {
 	if len(members) == 0 {
 		return nil
@@ -147,10 +159,10 @@ func (o *options) showMembers(members []roomMember) error {
 	o.out.text("")
 	rows := make([][]string, 0, len(members))
 	for _, m := range members {
-		rows = append(rows, []string{m.Name, dash(text(m.Alias)), m.Status, m.ReactsTo, dash(text(m.Role)), yesNo(m.Listening),
+		rows = append(rows, []string{m.Name, dash(text(m.Alias)), m.Status, whoWord(m.ReactsTo), dash(text(m.Role)), yesNo(m.Listening),
 			o.out.when(m.JoinedAt)})
 	}
-	if err := o.out.table([]string{"AGENT", "ALIAS", "STATUS", "REACTS TO", "ROLE", "HEARS JOINS", "JOINED"}, rows); err != nil {
+	if err := o.out.table([]string{"AGENT", "ALIAS", "STATUS", "REACHED BY", "ROLE", "HEARS JOINS", "JOINED"}, rows); err != nil {
 		return err
 	}
 	for _, m := range members {

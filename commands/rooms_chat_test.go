@@ -38,7 +38,7 @@ func (w *watched) String() string {
 // awaits returns when the output holds the text.
 func (w *watched) awaits(t *testing.T, text string) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	for !strings.Contains(w.String(), text) {
 		select {

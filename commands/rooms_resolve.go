@@ -121,6 +121,7 @@ type completable struct {
 	Email        string `json:"email"`
 	ConnectionID string `json:"connection_id"`
 	Agent        idName `json:"agent"`
+	State        string `json:"state"`
 }
 
 func (o *options) completeRooms() cobra.CompletionFunc {

@@ -61,7 +61,7 @@ func connectRoomAgent(t *testing.T, r *run, name, room string) *roomAgentClient 
 	})
 	select {
 	case <-connected:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the agent never connected")
 	}
 	return a
@@ -92,7 +92,7 @@ func (a *roomAgentClient) hears(t *testing.T, want string) {
 		if got != want {
 			t.Errorf("the agent hears %q, want %q", got, want)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatalf("the agent never hears %q", want)
 	}
 }

@@ -53,6 +53,7 @@ func (o *options) execute(ctx context.Context, args []string) int {
 	if err != nil {
 		// A flag that cannot be read ends the reading: --json may stand behind it.
 		o.json = o.json || asksForJSON(args)
+		nameFlags(cmd, err)
 		o.report(cmd, err)
 	}
 	return exitCode(err)
@@ -96,7 +97,7 @@ or to a remote one with --server and an API key.
 	root.SetIn(opts.stdio.In)
 	root.SetOut(opts.stdio.Out)
 	root.SetErr(opts.stdio.Err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: wordFlagError(err)} })
 	opts.addGlobalFlags(root)
 	root.AddCommand(
 		newServeCommand(opts),
@@ -106,16 +107,28 @@ or to a remote one with --server and an API key.
 		newProjectsCommand(opts),
 		newAgentsCommand(opts),
 		newCommandsCommand(opts),
+		newSchedulesCommand(opts),
+		newBulkRetriesCommand(opts),
+		newDeadLettersCommand(opts),
 		newEventsCommand(opts),
 		newTasksCommand(opts),
+		newFailuresCommand(opts),
+		newFiresCommand(opts),
 		newWorkersCommand(opts),
 		newQueuesCommand(opts),
 		newAuditCommand(opts),
 		newAPIKeysCommand(opts),
+		newNotificationsCommand(opts),
 		newRoomsCommand(opts),
 		newPeopleCommand(opts),
 		newRoomAgentsCommand(opts),
 		newConnectionsCommand(opts),
+		newDaemonCommand(opts),
+		newDaemonsCommand(opts),
+		newInventoryCommand(opts),
+		newRoutesCommand(opts),
+		newJobsCommand(opts),
+		newManifestCommand(opts),
 		newBackupCommand(opts),
 		newRestoreCommand(opts),
 		newDBCommand(opts),
@@ -139,22 +152,26 @@ func (o *options) addGlobalFlags(root *cobra.Command) {
 	f.StringVar(&o.apiKeyFile, "api-key-file", "", "file with the API key (SIGNALBOX_API_KEY_FILE)")
 	f.StringVar(&o.caFile, "ca-file", "", "PEM file with the authority that signed the server's certificate (SIGNALBOX_CA_FILE)")
 	f.StringVar(&o.project, "project", "", "project slug (SIGNALBOX_PROJECT; default: the only or oldest project)")
-	f.DurationVar(&o.requestTimeout, "request-timeout", 30*time.Second, "longest wait for one answer of the server")
+	durationVar(f, &o.requestTimeout, "request-timeout", 30*time.Second, "longest wait for one answer of the server")
 	_ = root.RegisterFlagCompletionFunc("project", o.completeProjects)
 	root.MarkFlagsMutuallyExclusive("api-key", "api-key-file")
 }
 
 // checkUsage makes wrong arguments and unknown subcommands usage errors. Cobra reports them as plain errors, and it lets a
-// group command swallow an unknown subcommand as an argument.
+// group command swallow an unknown subcommand as an argument. A group that does nothing itself shows its help.
 func checkUsage(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		checkUsage(sub)
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	if cmd.HasSubCommands() && cmd.HasParent() {
+		own := cmd.RunE
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if err := knownSubcommand(cmd, args); err != nil {
 				return err
+			}
+			if own != nil {
+				return own(cmd, args)
 			}
 			return cmd.Help()
 		}

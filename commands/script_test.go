@@ -31,7 +31,8 @@ func TestScriptsAgainstTheAppliance(t *testing.T) {
 	runScripts(t, "testdata/script", startAppliance)
 }
 
-// TestApplianceScripts runs testdata/appliance: scripts about the files of a real one.
+// TestApplianceScripts runs testdata/appliance: scripts about the files of a real one, and about what the fake has not. `agent
+// NAME` mints an agent that lists celery and connects it until the script ends; it answers each command at once.
 func TestApplianceScripts(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata/appliance", startAppliance)
@@ -43,7 +44,10 @@ func TestFakeScripts(t *testing.T) {
 	runScripts(t, "testdata/fake", startFake)
 }
 
-type fakeKey struct{}
+type (
+	fakeKey   struct{}
+	servedKey struct{} // of the test that serves a real appliance
+)
 
 // startFake serves the fake on the data directory's socket and on a port.
 func startFake(env *testscript.Env, data string) (url string, err error) {
@@ -57,6 +61,7 @@ func startFake(env *testscript.Env, data string) (url string, err error) {
 }
 
 func startAppliance(env *testscript.Env, data string) (url string, err error) {
+	env.Values[servedKey{}] = env.T()
 	return serveForTest(env.T().(testing.TB), data), nil
 }
 
@@ -79,22 +84,40 @@ func runScripts(t *testing.T, dir string, start func(env *testscript.Env, data s
 			}
 			return os.WriteFile(filepath.Join(env.WorkDir, "admin.key"), key, 0o600)
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"signalbox": func(ts *testscript.TestScript, _ bool, args []string) { scriptExit(ts, ExitOK, args) },
-			"exits": func(ts *testscript.TestScript, _ bool, args []string) {
-				code, err := strconv.Atoi(args[0])
-				ts.Check(err)
-				scriptExit(ts, code, args[1:])
-			},
-			"onedoc":  scriptOneDocument,
-			"ndjson":  scriptNDJSON,
-			"fake":    scriptFake,
-			"capture": scriptCapture,
-		},
+		Cmds: scriptCommands(),
 	})
 }
 
+type scriptCommand = func(ts *testscript.TestScript, neg bool, args []string)
+
+// scriptCommands are the commands of every script.
+func scriptCommands() map[string]scriptCommand {
+	return map[string]scriptCommand{
+		"signalbox": func(ts *testscript.TestScript, _ bool, args []string) { scriptExit(ts, ExitOK, args) },
+		"exits": func(ts *testscript.TestScript, _ bool, args []string) {
+			code, err := strconv.Atoi(args[0])
+			ts.Check(err)
+			scriptExit(ts, code, args[1:])
+		},
+		"onedoc": scriptOneDocument,
+		"ndjson": scriptNDJSON,
+		"fake":   scriptFake,
+		"agent": func(ts *testscript.TestScript, _ bool, args []string) {
+			connectAgent(ts.Value(servedKey{}).(testing.TB), &run{dir: ts.Getenv("DATA"), url: ts.Getenv("URL")}, args[0])
+		},
+		"capture": scriptCapture,
+	}
+}
+
 func scriptExit(ts *testscript.TestScript, want int, args []string) {
+	if got := scriptRun(ts, args); got != want {
+		ts.Fatalf("signalbox %s: exit code %d, want %d\nstdout:\n%sstderr:\n%s", strings.Join(args, " "), got, want, ts.ReadFile("stdout"),
+			ts.ReadFile("stderr"))
+	}
+}
+
+// scriptRun runs a command line and returns its exit code.
+func scriptRun(ts *testscript.TestScript, args []string) int {
 	var out, talk bytes.Buffer
 	env := []string{}
 	for _, name := range []string{"SIGNALBOX_DATA_DIR", "SIGNALBOX_SERVER", "SIGNALBOX_API_KEY", "SIGNALBOX_API_KEY_FILE",
@@ -113,14 +136,12 @@ func scriptExit(ts *testscript.TestScript, want int, args []string) {
 	opts := newOptions(Stdio{In: strings.NewReader(in), Out: &out, Err: &talk, Env: env},
 		Assets{Version: "1.2.3", ExampleConfig: "data_dir = \"signalbox-data\"\n"})
 	opts.retryDelay = time.Millisecond
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	got := opts.execute(ctx, args)
 	_, _ = ts.Stdout().Write(out.Bytes())
 	_, _ = ts.Stderr().Write(talk.Bytes())
-	if got != want {
-		ts.Fatalf("signalbox %s: exit code %d, want %d\nstdout:\n%sstderr:\n%s", strings.Join(args, " "), got, want, &out, &talk)
-	}
+	return got
 }
 
 // scriptOneDocument checks that the last stdout is exactly one JSON object with schema_version 1.
@@ -167,6 +188,12 @@ func scriptCapture(ts *testscript.TestScript, _ bool, args []string) {
 	var value any
 	ts.Check(json.Unmarshal([]byte(text), &value))
 	for _, name := range strings.Split(args[2], ".") {
+		if list, ok := value.([]any); ok {
+			n, err := strconv.Atoi(name)
+			ts.Check(err)
+			value = list[n]
+			continue
+		}
 		object, ok := value.(map[string]any)
 		if !ok {
 			ts.Fatalf("no field %s", args[2])
@@ -244,6 +271,11 @@ func scriptFake(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Fatalf("unexpected request %s", r)
 			}
 		}
+	case "archive": // archive VERB…
+		if !f.archive.steer(args[1:]) {
+			ts.Fatalf("unknown verb %s", args[1])
+		}
+		f.wake()
 	default:
 		ts.Fatalf("unknown verb %s", args[0])
 	}

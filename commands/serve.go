@@ -157,13 +157,15 @@ func (o *options) welcome(cfg *config.Config, a *appliance.Appliance, g *greetin
 	dir := ""
 	if abs, err := filepath.Abs(cfg.DataDir); err == nil && cfg.DataDir != config.Default().DataDir {
 		dir = " --data-dir " + shellQuote(abs)
+		keyFile = filepath.Join(abs, appliance.AdminKeyFile) // the other terminal may stand elsewhere
 	}
 	say("")
 	say("Next, in another terminal:")
 	say("  %s agents mint my-agent%s        # prints the environment for a z4j-bare agent", program, dir)
 	say("  %s rooms create plaza%s          # makes a room to speak in", program, dir)
 	say("  %s status%s", program, dir)
-	say("  curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/projects", shellQuote(keyFile), url)
+	trust, target := curlTarget(url, cfg.Server.TLSCertFile, nil)
+	say("  curl %s-H \"Authorization: Bearer $(cat %s)\" %s/api/v1/projects", trust, shellQuote(keyFile), target)
 	say("")
 }
 

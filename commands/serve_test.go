@@ -66,7 +66,7 @@ func serveForTest(t testing.TB, data string) (url string) {
 }
 
 // runJSON executes a command line with --json and decodes its document.
-func runJSON(t *testing.T, r *run, code int, doc any, args ...string) {
+func runJSON(t testing.TB, r *run, code int, doc any, args ...string) {
 	t.Helper()
 	opts, out, talk := r.options("", false)
 	if got := opts.execute(t.Context(), append(args, "--json")); got != code {
@@ -179,7 +179,7 @@ type testAgent struct {
 }
 
 // connectAgent mints an agent through the command line and connects it until the test ends.
-func connectAgent(t *testing.T, r *run, name string) *testAgent {
+func connectAgent(t testing.TB, r *run, name string) *testAgent {
 	t.Helper()
 	var m struct {
 		Token      string `json:"token"`
@@ -208,7 +208,7 @@ func connectAgent(t *testing.T, r *run, name string) *testAgent {
 	return a
 }
 
-func (a *testAgent) serve(t *testing.T) {
+func (a *testAgent) serve(t testing.TB) {
 	for {
 		f, err := a.ws.Receive()
 		if err != nil {
@@ -245,7 +245,7 @@ func (a *testAgent) report(t *testing.T, events ...agentclient.Event) {
 		if got != id {
 			t.Fatalf("ack of %s, want %s", got, id)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no ack")
 	}
 }

@@ -18,7 +18,7 @@ import (
 // awaitLog waits until the process has logged a text.
 func (p *process) awaitLog(text string) {
 	p.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for time.Now().Before(deadline) {
 		content, err := os.ReadFile(p.log.Name())
 		if err != nil {

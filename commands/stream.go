@@ -44,6 +44,7 @@ type streamRecord struct {
 	Command record[commandRow] `json:"command"`
 	Item    json.RawMessage    `json:"item"`
 	Reason  string             `json:"reason"`
+	More    bool               `json:"more"` // of a job: another record follows at once
 	raw     []byte
 }
 

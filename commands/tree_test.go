@@ -263,6 +263,9 @@ func TestTerminalControlNeverReachesATable(t *testing.T) {
 	if got := oneLine("a\x1b[31mb\nc\td\u009b"); got != "a?[31mb c d?" {
 		t.Errorf("got %q", got)
 	}
+	if got := oneLine("cod\u202egpj.exe\u2066\u2028x"); got != "cod?gpj.exe? x" {
+		t.Errorf("got %q", got)
+	}
 	if got := printable("one\x07\r\ntwo"); got != "one?\ntwo" {
 		t.Errorf("got %q", got)
 	}

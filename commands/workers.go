@@ -56,8 +56,9 @@ func newQueuesCommand(opts *options) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "queues",
-		Short: "List queues",
+		Short: "List queues, and purge one",
 		Example: `  signalbox queues
+  signalbox queues purge mail --agent web-1
   signalbox queues --engine celery --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.checkLimit(); err != nil {
@@ -85,5 +86,6 @@ func newQueuesCommand(opts *options) *cobra.Command {
 	}
 	f.addLimit(cmd)
 	cmd.Flags().StringVar(&engine, "engine", "", "only this engine")
+	cmd.AddCommand(newQueuesPurgeCommand(opts))
 	return cmd
 }

@@ -20,6 +20,8 @@ app.conf.update(
     worker_send_task_events=True,
     worker_hijack_root_logger=True,
 )
+if os.environ.get("INTEROP_EXTENDED"):
+    app.conf.result_extended = True  # keeps the arguments of a task, so that it can be run again without being told them
 # The agent tells of the first of equal failures only, unless it is asked for more.
 logging.getLogger("z4j").setLevel(logging.DEBUG)
 
@@ -53,6 +55,17 @@ def flaky(self, value):
     if self.request.retries == 0:
         raise self.retry(exc=RuntimeError("once more"), countdown=0)
     return value
+
+
+@app.task(name="app.count", bind=True)
+def count(self, key):
+    return app.backend.client.hincrby("runs", key, 1)
+
+
+@app.task(name="app.once", bind=True)
+def once(self, key):
+    if app.backend.client.hincrby("runs", key, 1) == 1:
+        raise ValueError(f"the first time of {key}")
 
 
 @app.task(name="app.slow", bind=True)

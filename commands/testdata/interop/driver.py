@@ -24,7 +24,11 @@ def results(request):
     return {"results": found}
 
 
+def runs(request):
+    return {"runs": {key.decode(): int(n) for key, n in app.backend.client.hgetall("runs").items()}}
+
+
 for line in sys.stdin:
     request = json.loads(line)
-    answer = {"send": send, "results": results}[request["op"]](request)
+    answer = {"send": send, "results": results, "runs": runs}[request["op"]](request)
     print(json.dumps(answer), flush=True)
