@@ -29,7 +29,7 @@ func (l *netLoop) daemon(d *daemonProcess) (row daemonRow) {
 // get asks control until it answers.
 func (l *netLoop) get(path string, out any) {
 	l.t.Helper()
-	l.await(time.Minute, path, func() (bool, any) {
+	l.await(patience, path, func() (bool, any) {
 		status, ok := l.ask("GET", path, nil, out)
 		return ok && status == 200, status
 	})
@@ -44,7 +44,7 @@ func (l *netLoop) job(c *archiveCase) (j jobDetail) {
 // awaitStep waits until the step is at work: its machine has told that it began.
 func (l *netLoop) awaitStep(c *archiveCase, step string) {
 	l.t.Helper()
-	l.await(time.Minute, step+" runs", func() (bool, any) {
+	l.await(patience, step+" runs", func() (bool, any) {
 		j := l.job(c)
 		if j.ended() || j.held() {
 			l.t.Fatalf("the job is %s before %s was seen", j.State, step)
@@ -56,7 +56,7 @@ func (l *netLoop) awaitStep(c *archiveCase, step string) {
 // blackHole makes the machine silent, right after it sent something, and returns when.
 func (l *netLoop) blackHole(h *host) time.Time {
 	l.t.Helper()
-	h.awaitPayload(time.Minute)
+	h.awaitPayload(patience)
 	h.setHole(true)
 	return time.Now()
 }
@@ -65,7 +65,7 @@ func (l *netLoop) blackHole(h *host) time.Time {
 func (l *netLoop) awaitOffline(d *daemonProcess) time.Time {
 	l.t.Helper()
 	var row daemonRow
-	l.await(time.Minute+slack, d.name+" is offline", func() (bool, any) {
+	l.await(patience, d.name+" is offline", func() (bool, any) {
 		row = l.daemon(d)
 		return row.State == "offline" && row.OfflineAt != nil, row
 	})
@@ -75,7 +75,7 @@ func (l *netLoop) awaitOffline(d *daemonProcess) time.Time {
 // awaitClosed waits until the daemon has no established socket and returns when that was seen.
 func (l *netLoop) awaitClosed(d *daemonProcess) time.Time {
 	l.t.Helper()
-	return l.await(time.Minute+slack, d.name+" closes its socket", func() (bool, any) {
+	return l.await(patience, d.name+" closes its socket", func() (bool, any) {
 		n := sockets(l.t, d.cmd.Process.Pid, netip.MustParseAddr(controlAddress), tcpEstablished)
 		return n == 0, n
 	})
@@ -85,7 +85,7 @@ func (l *netLoop) awaitClosed(d *daemonProcess) time.Time {
 func (l *netLoop) takenOver(d *daemonProcess, generation int64, old netip.Addr, addr string) {
 	l.t.Helper()
 	begun := time.Now()
-	l.await(time.Minute, d.name+" registers from its new address", func() (bool, any) {
+	l.await(patience, d.name+" registers from its new address", func() (bool, any) {
 		row := l.daemon(d)
 		return row.Generation == generation && row.Attached && strings.HasPrefix(row.Remote, addr), row
 	})

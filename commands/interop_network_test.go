@@ -10,7 +10,7 @@ import (
 )
 
 // slack is what a busy machine may take for something that is due at once.
-const slack = 10 * time.Second
+const slack = 20 * time.Second
 
 // TestInteropNetwork puts control and two daemons into network namespaces of their own, with the test as the only way
 // between them: packets are lost, doubled and overtaken, a machine falls silent or changes its address. The timings are those
@@ -48,9 +48,9 @@ func lossyCopy(t *testing.T, binary string) {
 		"--archive-reconnect-cap=1s", "--archive-command-retry=2s", "--archive-command-attempts=100")
 	l.route()
 	c := l.set("set", 200, 100_000)
-	l.copySet(c, 2*time.Minute)
+	l.copySet(c, patience)
 	begun := time.Now()
-	l.completed(c, 2*time.Minute)
+	l.completed(c, patience)
 	t.Logf("copied %d files in %v; daemons at generations %d and %d", len(c.files), time.Since(begun).Round(time.Millisecond),
 		l.daemon(l.nas).Generation, l.daemon(l.vault).Generation)
 	if lost, all := l.net.lost.Load(), l.net.lost.Load()+l.net.passed.Load(); all < 200 || lost*10 < all {
@@ -69,7 +69,7 @@ func halfOpen(t *testing.T, binary string) {
 	l := newNetLoop(t, binary, weather{}, rates{vault: "2MiB"}, quick()...)
 	l.route()
 	c := l.set("set", 16, 1<<20)
-	l.copySet(c, time.Minute)
+	l.copySet(c, patience)
 	l.awaitStep(c, "verify")
 	before := l.daemon(l.vault)
 	holed := l.blackHole(l.vaultAt)
@@ -77,8 +77,8 @@ func halfOpen(t *testing.T, binary string) {
 	off := l.awaitOffline(l.vault)
 	t.Logf("marked offline %v after the hole began, closed by the daemon after %v", off.Sub(holed), closed.Sub(holed))
 	// The last heartbeat came at most one interval, and what a busy machine adds, before the hole.
-	within(t, "control's mark after the hole began", off.Sub(holed), threshold-heartbeat-heartbeat/2, threshold+2*heartbeat)
-	within(t, "the daemon's own close after the hole began", closed.Sub(holed), 2*heartbeat-300*time.Millisecond, 3*heartbeat+3*time.Second)
+	within(t, "control's mark after the hole began", off.Sub(holed), threshold-heartbeat-heartbeat/2, threshold+slack)
+	within(t, "the daemon's own close after the hole began", closed.Sub(holed), 2*heartbeat-300*time.Millisecond, 3*heartbeat+slack)
 	if !bytes.Contains(l.vault.tail(), []byte("control did not acknowledge 2 heartbeats")) {
 		t.Errorf("the daemon does not tell why it closed:\n%s", l.vault.tail())
 	}
@@ -92,12 +92,12 @@ func halfOpen(t *testing.T, binary string) {
 	}
 	l.vaultAt.setHole(false)
 	lifted := time.Now()
-	l.await(time.Minute, "vault registers", func() (bool, any) {
+	l.await(patience, "vault registers", func() (bool, any) {
 		d := l.daemon(l.vault)
 		return d.State == "online" && d.Generation > before.Generation, d
 	})
 	t.Logf("registered %v after the hole was lifted", time.Since(lifted))
-	l.completed(c, 2*time.Minute)
+	l.completed(c, patience)
 	if waits := l.waits(c); len(waits) == 0 || waits[0] != "client_offline" {
 		t.Errorf("the job waited for %v", waits)
 	}
@@ -112,21 +112,21 @@ func addressChange(t *testing.T, binary string) {
 		"--archive-offline-threshold=30s", "--archive-stable-reset=1s", "--archive-reconnect-initial=100ms", "--archive-reconnect-cap=500ms")
 	l.route()
 	c := l.set("set", 20, 1<<20)
-	l.copySet(c, time.Minute)
+	l.copySet(c, patience)
 
 	// While a command is under way: it is sent into the void, then to the new address.
 	l.awaitStep(c, "stage")
 	first := l.daemon(l.vault).Generation
 	old := l.vaultAt.current()
 	l.vaultAt.unplug()
-	l.await(time.Minute, "control sends the next step to the address that is gone", func() (bool, any) {
+	l.await(patience, "control sends the next step to the address that is gone", func() (bool, any) {
 		k := l.command(c, "transfer")
 		return k.FirstSentAt != nil, k
 	})
 	l.vaultAt.address("10.77.2.2")
 	l.takenOver(l.vault, first+1, old, "10.77.2.2")
 	var k netCommand
-	l.await(time.Minute, "the command is acknowledged", func() (bool, any) {
+	l.await(patience, "the command is acknowledged", func() (bool, any) {
 		k = l.command(c, "transfer")
 		return k.AckedAt != nil, k
 	})
@@ -150,12 +150,12 @@ func addressChange(t *testing.T, binary string) {
 	l.awaitClosed(l.vault)
 	l.vaultAt.setHole(false)
 	lifted := time.Now()
-	l.await(time.Minute, "vault registers", func() (bool, any) {
+	l.await(patience, "vault registers", func() (bool, any) {
 		d := l.daemon(l.vault)
 		return d.Generation == first+3 && d.Attached, d
 	})
 	t.Logf("registered %v after a hole of %v", time.Since(lifted), lifted.Sub(holed))
-	l.completed(c, 2*time.Minute)
+	l.completed(c, patience)
 	// What the machine did meanwhile may have to be compared, but nobody was ever waited for.
 	if waits := l.waits(c); slices.ContainsFunc(waits, func(why string) bool { return why != "reconciling" }) {
 		t.Errorf("the job waited for %v", waits)
@@ -173,7 +173,7 @@ func restartBehindHole(t *testing.T, binary string) {
 	l := newNetLoop(t, binary, weather{}, rates{vault: "2MiB"}, quick()...)
 	l.route()
 	c := l.set("set", 16, 1<<20)
-	l.copySet(c, time.Minute)
+	l.copySet(c, patience)
 	l.awaitStep(c, "verify")
 	nas, vault := l.daemon(l.nas), l.daemon(l.vault)
 	l.blackHole(l.vaultAt)
@@ -184,15 +184,15 @@ func restartBehindHole(t *testing.T, binary string) {
 	ready := time.Now()
 	off := l.awaitOffline(l.vault)
 	t.Logf("control was ready after %v; vault was marked offline %v after the start", ready.Sub(launched), off.Sub(launched))
-	within(t, "control's mark after it was started", off.Sub(launched), threshold, ready.Sub(launched)+threshold+2*time.Second)
+	within(t, "control's mark after it was started", off.Sub(launched), threshold, ready.Sub(launched)+threshold+slack)
 	l.waitsForVault(c)
-	l.await(time.Minute, "nas registers by itself", func() (bool, any) {
+	l.await(patience, "nas registers by itself", func() (bool, any) {
 		d := l.daemon(l.nas)
 		return d.State == "online" && d.Attached && d.Generation > nas.Generation, d
 	})
 	l.awaitClosed(l.vault)
 	l.vaultAt.setHole(false)
-	l.completed(c, 2*time.Minute)
+	l.completed(c, patience)
 	if d := l.daemon(l.vault); d.Generation <= vault.Generation || d.State != "online" {
 		t.Errorf("vault is %s at generation %d", d.State, d.Generation)
 	}
@@ -210,10 +210,10 @@ func defaultTimings(t *testing.T, binary string) {
 			return row.Attached, row
 		}
 	}
-	l.await(time.Minute, "vault registers", attached(l.vault))
+	l.await(patience, "vault registers", attached(l.vault))
 	vaultHoled := time.Now()
 	l.vaultAt.setHole(true)
-	l.await(time.Minute, "nas registers", attached(l.nas))
+	l.await(patience, "nas registers", attached(l.nas))
 	vault, nas := l.daemon(l.vault), l.daemon(l.nas)
 	l.nasAt.awaitPayload(heartbeat + slack)
 	beat := l.nasAt.setHole(true)
@@ -221,17 +221,17 @@ func defaultTimings(t *testing.T, binary string) {
 
 	off := l.awaitOffline(l.vault)
 	t.Logf("vault, silent since it registered: offline after %v", off.Sub(*vault.RegisteredAt))
-	within(t, "the mark of a machine that registered and fell silent", off.Sub(*vault.RegisteredAt), threshold, threshold+4*time.Second)
+	within(t, "the mark of a machine that registered and fell silent", off.Sub(*vault.RegisteredAt), threshold, threshold+slack)
 	closed := l.awaitClosed(l.vault)
 	within(t, "vault's own close after the hole began", closed.Sub(vaultHoled), 2*heartbeat, 3*heartbeat+slack)
 	l.vaultAt.setHole(false)
 
 	off = l.awaitOffline(l.nas)
 	t.Logf("nas, silent since its first heartbeat: offline after %v", off.Sub(beat))
-	within(t, "the mark of a machine after its last heartbeat", off.Sub(beat), threshold-time.Second, threshold+4*time.Second)
+	within(t, "the mark of a machine after its last heartbeat", off.Sub(beat), threshold-time.Second, threshold+slack)
 	l.awaitClosed(l.nas)
 	l.nasAt.setHole(false)
 	for _, d := range []*daemonProcess{l.vault, l.nas} {
-		l.await(time.Minute, d.name+" registers again", attached(d))
+		l.await(patience, d.name+" registers again", attached(d))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,8 +60,8 @@ func TestInteropNotifications(t *testing.T) {
 	tell(t.Context(), server, cfg, taskFailure("first.task"))
 	r.awaitNotification("plain", "the mail server does not accept connections")
 	r.awaitNotification("fails", "the receiver answered 503")
-	m.start()
 	hook.recover("fails")
+	m.start()
 	sent = append(sent, r.awaitDelivered("plain", 1), r.awaitDelivered("fails", 1))
 	r.awaitNotification("stalls", "did not answer in time")
 	hook.recover("stalls")
@@ -87,11 +88,12 @@ func TestInteropNotifications(t *testing.T) {
 			t.Errorf("the mail box has no %q:\n%s", part, box)
 		}
 	}
-	if got := hook.ids("fails"); len(got) != 2 || got[0] != sent[1] || got[1] != sent[1] {
-		t.Errorf("the receiver that failed got %v, want %s twice", got, sent[1])
+	// Twice, or more often when it was slow to recover.
+	if got := hook.ids("fails"); len(got) < 2 || got[0] != sent[1] || len(slices.Compact(got)) != 1 {
+		t.Errorf("the receiver that failed got %v, want %s again and again", got, sent[1])
 	}
-	if got := hook.ids("stalls"); len(got) != 2 || got[0] != got[1] {
-		t.Errorf("the receiver that stalled got %v, want one id twice", got)
+	if got := hook.ids("stalls"); len(got) < 2 || len(slices.Compact(got)) != 1 {
+		t.Errorf("the receiver that stalled got %v, want one id again and again", got)
 	}
 }
 
@@ -223,12 +225,8 @@ func (r *rig) newMailServer() *mailServer {
 		}
 	}
 	m := &mailServer{r: r}
-	taken := map[int]bool{0: true}
 	for _, port := range []*int{&m.plain, &m.tls, &m.required, &m.smtps} {
-		for taken[*port] {
-			*port = freePort(r.t)
-		}
-		taken[*port] = true
+		*port = freePort(r.t)
 	}
 	cert, key := r.newCertificate()
 	nobody, err := user.Lookup("nobody")

@@ -23,7 +23,7 @@ const (
 	overWS       = "ws"
 	overLongPoll = "longpoll"
 	// patience bounds every wait for something that normally takes a second or two on an idle machine.
-	patience = 90 * time.Second
+	patience = 2 * time.Minute
 )
 
 // rig is a server and a worker of a task queue whose agent is to find it.

@@ -36,7 +36,7 @@ func TestInteropSchedules(t *testing.T) {
 func (r *rig) rest(method, path string, body, out any) {
 	r.t.Helper()
 	opts := newOptions(Stdio{}, Assets{})
-	opts.dataDir, opts.requestTimeout = r.server.dir, 30*time.Second
+	opts.dataDir, opts.requestTimeout = r.server.dir, 2*time.Minute
 	c, err := opts.newClient()
 	if err != nil {
 		r.t.Fatal(err)
@@ -303,7 +303,7 @@ func TestInteropBulkRetry(t *testing.T) {
 		t.Errorf("bulk retry ended as %+v", b)
 	}
 	ran := map[int]int{}
-	r.within(time.Minute, "every task ran again", func() (bool, any) {
+	r.eventually("every task ran again", func() (bool, any) {
 		ran = map[int]int{}
 		for _, n := range r.runs() {
 			ran[n]++

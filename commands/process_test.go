@@ -2,6 +2,8 @@ package commands
 
 import (
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -24,7 +26,7 @@ type process struct {
 	args   []string // of serve, besides the data directory and the address
 	env    []string // besides the few variables every start has
 	scheme string
-	listen string // fixed after the first start, so that clients find it again
+	listen string // the same at each start, so that clients find it again
 	notify *net.UnixConn
 	log    *os.File
 
@@ -48,7 +50,7 @@ func newProcess(t testing.TB, binary string) *process {
 			t.Logf("data kept in %s", dir)
 		}
 	})
-	p := &process{t: t, dir: dir, binary: binary, listen: "127.0.0.1:0", scheme: "http"}
+	p := &process{t: t, dir: dir, binary: binary, listen: fmt.Sprintf("127.0.0.1:%d", freePort(t)), scheme: "http"}
 	p.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +69,40 @@ func newProcess(t testing.TB, binary string) *process {
 		p.log.Close()
 	})
 	return p
+}
+
+var portsGiven sync.Map // int -> struct{}
+
+// freePort is a port of loopback that nobody has, and that stays free while its server is down: the kernel gives only ports
+// of its own range to those who ask for any, and this process gives none twice.
+func freePort(t testing.TB) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := 0
+	if _, err := fmt.Sscan(string(text), &below); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	const least = 10_000
+	for range 1000 {
+		port := 0
+		if below > least+1000 {
+			port = least + rand.IntN(below-least)
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue // somebody has it
+		}
+		port = l.Addr().(*net.TCPAddr).Port
+		l.Close()
+		if _, given := portsGiven.LoadOrStore(port, struct{}{}); !given {
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
 }
 
 // buildBinary builds the real program as `make build` does, without the version.
