@@ -65,7 +65,7 @@ func TestKillLoopFires(t *testing.T) {
 	deadline := time.Now().Add(2 * time.Minute)
 	for open := -1; open != 0; {
 		if time.Now().After(deadline) {
-			t.Errorf("%d fires still wait a minute after the last kill", open)
+			t.Errorf("%d fires still wait two minutes after the last kill", open)
 			break
 		}
 		<-time.After(300 * time.Millisecond)

@@ -105,7 +105,7 @@ func newInbox(t *testing.T) *inbox {
 // await waits until each of the tasks was told of.
 func (in *inbox) await(t *testing.T, names ...string) {
 	t.Helper()
-	late := time.After(30 * time.Second)
+	late := time.After(2 * time.Minute)
 	for _, name := range names {
 		for !in.told(name) {
 			select {

@@ -123,7 +123,7 @@ func (m *mintedAgent) failTasks(t *testing.T, n int) {
 // awaitBulkRetry waits until a bulk retry has ended and nothing of it is under way.
 func (p *process) awaitBulkRetry(id string) (b bulkRetryRow) {
 	p.t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(200 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-time.After(200 * time.Millisecond) {
 		out, err := p.cli("bulk-retries", "show", id)
 		var ok bool
 		if b, ok = readBulkRetry(out); err != nil || !ok {
@@ -133,7 +133,7 @@ func (p *process) awaitBulkRetry(id string) (b bulkRetryRow) {
 			return b
 		}
 	}
-	p.t.Errorf("a minute after the last kill the bulk retry is %s: %s", b.Status, b.progress())
+	p.t.Errorf("two minutes after the last kill the bulk retry is %s: %s", b.Status, b.progress())
 	return b
 }
 
@@ -187,7 +187,7 @@ func (l *retryLedger) serve(ctx context.Context, cfg agentclient.Config) {
 // await waits until the agents have been told to retry n tasks.
 func (l *retryLedger) await(t *testing.T, n int) {
 	t.Helper()
-	for deadline := time.After(time.Minute); ; {
+	for deadline := time.After(2 * time.Minute); ; {
 		l.mu.Lock()
 		have := len(l.retried)
 		l.mu.Unlock()
@@ -197,7 +197,7 @@ func (l *retryLedger) await(t *testing.T, n int) {
 		select {
 		case <-l.told:
 		case <-deadline:
-			t.Fatalf("the agents were told to retry %d tasks in a minute, want %d", have, n)
+			t.Fatalf("the agents were told to retry %d tasks in two minutes, want %d", have, n)
 		}
 	}
 }

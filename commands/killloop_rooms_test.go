@@ -402,7 +402,7 @@ func (l *roomLedger) drain(t *testing.T, db *ledgerDB) {
 		}
 		if time.Now().After(deadline) {
 			r := l.receivers[behind]
-			t.Errorf("%s has read up to %d of %d a minute after the last kill", r.name, r.cursor, heads[r.cfg.AgentID])
+			t.Errorf("%s has read up to %d of %d two minutes after the last kill", r.name, r.cursor, heads[r.cfg.AgentID])
 			return
 		}
 		<-time.After(20 * time.Millisecond)

@@ -93,11 +93,11 @@ func TestCommandReachesAConnectedAgentAndItsResultIsShown(t *testing.T) {
 		TimedOut bool `json:"timed_out"`
 	}
 	runJSON(t, r, ExitOK, &watched, "commands", "issue", "cancel-task", "--agent", "web-1", "--engine", "celery", "--task-id", "t1",
-		"--yes", "--wait", "--timeout", "30s")
+		"--yes", "--wait", "--timeout", "2m")
 	if watched.Command.Status != "completed" || string(watched.Command.Result) != `{"echo":"cancel_task"}` || watched.TimedOut {
 		t.Errorf("command ended as %+v", watched.Command)
 	}
-	runJSON(t, r, ExitFailed, &watched, "commands", "issue", "restart-worker", "--worker", "w1", "--yes", "--wait", "--timeout", "30s")
+	runJSON(t, r, ExitFailed, &watched, "commands", "issue", "restart-worker", "--worker", "w1", "--yes", "--wait", "--timeout", "2m")
 	if watched.Command.Status != "failed" {
 		t.Errorf("command ended as %+v", watched.Command)
 	}

@@ -31,7 +31,7 @@ func TestSoak(t *testing.T) {
 	p := newProcess(t, buildBinary(t))
 	p.args = []string{"--agent-rate-limits=false"}
 	p.start()
-	opts := &options{stdio: Stdio{Out: os.Stdout, Err: os.Stderr}, dataDir: p.dir, now: time.Now, requestTimeout: 30 * time.Second}
+	opts := &options{stdio: Stdio{Out: os.Stdout, Err: os.Stderr}, dataDir: p.dir, now: time.Now, requestTimeout: 2 * time.Minute}
 	opts.out = &printer{stdio: opts.stdio, opts: opts}
 	s, err := opts.newScope(t.Context())
 	if err != nil {
