@@ -61,7 +61,7 @@ func TestSlotRowGoesOfflineWhoeverWroteItLast(t *testing.T) {
 	if _, _, err := slow.Conn().ReadMessage(); err != nil { // hello_ack
 		t.Fatal(err)
 	}
-	if err := slow.Conn().WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1000, ""), time.Now().Add(time.Second)); err != nil {
+	if err := slow.Conn().WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1000, ""), time.Now().Add(2*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	select {

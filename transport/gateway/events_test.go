@@ -16,6 +16,7 @@ import (
 	"signalbox/appliance/room/directory"
 	"signalbox/appliance/room/timeline"
 	"signalbox/appliance/secret"
+	"signalbox/transport/gateway"
 )
 
 // sse is one event as a browser sees it; a comment has name ":".
@@ -206,7 +207,7 @@ func TestChangeOfARoomInTwoHints(t *testing.T) {
 // What is said while nobody listens, and while a listener comes back, is told exactly once and in order.
 func TestEventsResumeWithoutLoss(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newRig(t, func(o *gateway.Options) { o.StreamsEach = 100 }) // the server notices the end of each by and by
 	id, quiet := r.chat(r.ann, "one", r.fox), r.chat(r.ann, "two", r.owl)
 	const count = 300
 	said := make(chan error, 1)

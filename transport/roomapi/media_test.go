@@ -121,6 +121,7 @@ func TestDownload(t *testing.T) {
 
 // TestUploadOfUnstatedLength holds the upload to streaming: nothing is collected before the handler, or left behind.
 func TestUploadOfUnstatedLength(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir()) // nobody else's files are in it
 	r := newRig(t)
 	in, out := io.Pipe()
 	w := multipart.NewWriter(out)

@@ -288,7 +288,7 @@ func TestPanicClosesOnlyItsSession(t *testing.T) {
 			bystander, c := r.dial(), r.dial()
 			send(t, c, "x")
 			wantClose(t, c, 1011, "internal error")
-			if err := bystander.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second)); err != nil {
+			if err := bystander.WriteControl(websocket.PingMessage, nil, time.Now().Add(2*time.Minute)); err != nil {
 				t.Fatalf("bystander: %v", err)
 			}
 			r.waitEnded(1)
@@ -333,7 +333,7 @@ func TestPeersEnd(t *testing.T) {
 		})
 		c := r.dial()
 		msg := websocket.FormatCloseMessage(1001, "bye")
-		if err := c.WriteControl(websocket.CloseMessage, msg, time.Now().Add(time.Second)); err != nil {
+		if err := c.WriteControl(websocket.CloseMessage, msg, time.Now().Add(2*time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		wantClose(t, c, 1000, "")

@@ -28,7 +28,7 @@ func ping(t *testing.T, c *websocket.Conn) {
 		ponged <- data
 		return errors.New("stop reading") // ends ReadMessage below
 	})
-	if err := c.WriteControl(websocket.PingMessage, []byte("p"), time.Now().Add(time.Second)); err != nil {
+	if err := c.WriteControl(websocket.PingMessage, []byte("p"), time.Now().Add(2*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	_, _, _ = c.ReadMessage()
