@@ -38,7 +38,7 @@ func TestAgentStaysConnected(t *testing.T) {
 		if err := ws.SendJSON(wire.TypeHeartbeat, batchID(), agentclient.Heartbeat); err != nil {
 			t.Fatal(err)
 		}
-		if err := ws.Conn().WriteControl(websocket.PingMessage, []byte("x"), time.Now().Add(time.Second)); err != nil {
+		if err := ws.Conn().WriteControl(websocket.PingMessage, []byte("x"), time.Now().Add(appliancetest.Wait)); err != nil {
 			t.Fatal(err)
 		}
 		settle(t, ws)

@@ -91,25 +91,26 @@ func TestPollQuery(t *testing.T) {
 			t.Errorf("%s: answered %d %s", query, r.status, r.body)
 		}
 	}
-	// The default wait is 30 s.
+	// The default wait is 30 s, from before the first look.
 	looks := s.Faults.Looks()
 	done := make(chan reply, 1)
-	begun := s.Now()
 	go func() { done <- request(t, s, "GET", commandsPath, "", "Authorization", bearer(m)) }()
 	s.Faults.AwaitLooks(t, looks+1)
-	s.Pump(time.Second, "the end of the wait", func(wait <-chan time.Time) bool {
-		select {
-		case r := <-done:
-			if r.status != 200 || strings.TrimSpace(string(r.body)) != `{"frames":[]}` {
-				t.Errorf("answered %d %s", r.status, r.body)
-			}
-			return true
-		case <-wait:
-			return false
+	s.Clock.Advance(30*time.Second - time.Nanosecond)
+	request(t, s, "GET", commandsPath+"?wait=0", "", "Authorization", bearer(m)) // time for one that ends too early
+	select {
+	case r := <-done:
+		t.Fatalf("answered before its time: %d %s", r.status, r.body)
+	default:
+	}
+	s.Clock.Advance(time.Nanosecond)
+	select {
+	case r := <-done:
+		if r.status != 200 || strings.TrimSpace(string(r.body)) != `{"frames":[]}` {
+			t.Errorf("answered %d %s", r.status, r.body)
 		}
-	})
-	if waited := s.Now().Sub(begun); waited < 30*time.Second || waited > 50*time.Second {
-		t.Errorf("waited %v", waited)
+	case <-time.After(appliancetest.Wait):
+		t.Fatal("the poll does not end")
 	}
 }
 

@@ -57,7 +57,9 @@ func TestNoCommandIsLostInReconnects(t *testing.T) {
 }
 
 func reconnects(t *testing.T, polling bool) {
-	s := appliancetest.Start(t, configure(unlimited))
+	s := appliancetest.Start(t, configure(unlimited), configure(func(c *config.Config) {
+		c.Agent.CommandTimeout = config.Duration(time.Hour) // no command may end by its time, however slow the machine is
+	}))
 	m := s.Mint("a")
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -177,7 +177,7 @@ func TestFurtherHelloIsIgnored(t *testing.T) {
 	must(t, ws.SendRaw([]byte(hello(map[string]string{"framework": `"django"`, "worker_id": `"other"`}))))
 	must(t, ws.SendRaw([]byte(`{"v":7,"type":"hello","payload":null}`)))
 	must(t, ws.SendRaw([]byte(`{"type":"hello_ack"}`)))
-	must(t, ws.Conn().WriteControl(9, nil, time.Now().Add(time.Second)))
+	must(t, ws.Conn().WriteControl(9, nil, time.Now().Add(appliancetest.Wait)))
 	read := make(chan string, 1)
 	go func() {
 		_, data, _ := ws.Conn().ReadMessage()

@@ -254,11 +254,17 @@ func (r *archiveRig) preview(request map[string]any) archivePreview {
 	r.t.Helper()
 	status, body := r.Admin("POST", "/job-previews?wait=30", request)
 	var p archivePreview
-	if status != 200 {
-		r.t.Fatalf("preview: %d %s", status, body)
+	for deadline := time.Now().Add(2 * appliancetest.Wait); ; {
+		if status != 200 && status != 202 || time.Now().After(deadline) {
+			r.t.Fatalf("preview: %d %s", status, body)
+		}
+		p = archivePreview{}
+		decodeInto(r.t, body, &p)
+		if status == 200 {
+			return p
+		}
+		status, body = r.Admin("GET", "/job-previews/"+p.ID+"?wait=30", nil)
 	}
-	decodeInto(r.t, body, &p)
-	return p
 }
 
 // startJob starts a preview that passed.
