@@ -61,14 +61,15 @@ func deadlines(ctx context.Context, commands *agent.Commands, hub *wake.Hub, eve
 		if err != nil && ctx.Err() == nil && !fault.Is(err, fault.Canceled) {
 			log.Warn().Err(err).Msg("command deadlines not swept; trying again")
 		}
-		wait := every
-		if !next.IsZero() {
-			wait = min(wait, max(next.Sub(c.Now()), 0))
-		} else if err == nil {
+		if next.IsZero() && err == nil {
 			timer.Stop() // nothing is open: only a new command can set a deadline
 			continue
 		}
-		timer.Reset(wait)
+		look := c.Now().Add(every)
+		if !next.IsZero() && next.Before(look) {
+			look = next
+		}
+		timer.ResetAt(look)
 	}
 }
 

@@ -29,3 +29,6 @@ type hurryTimer struct {
 
 // Reset is that of a timer.
 func (t hurryTimer) Reset(d time.Duration) bool { return t.Timer.Reset(t.clock.of(d)) }
+
+// ResetAt is that of a timer.
+func (t hurryTimer) ResetAt(at time.Time) bool { return t.Reset(at.Sub(t.clock.Now())) }

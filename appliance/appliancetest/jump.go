@@ -88,7 +88,19 @@ func (t *jumpTimer) Stop() bool {
 func (t *jumpTimer) Reset(d time.Duration) bool {
 	t.jump.mu.Lock()
 	defer t.jump.mu.Unlock()
-	t.at = t.jump.now().Add(d)
+	return t.arm(t.jump.now().Add(d))
+}
+
+// ResetAt is that of a timer.
+func (t *jumpTimer) ResetAt(at time.Time) bool {
+	t.jump.mu.Lock()
+	defer t.jump.mu.Unlock()
+	return t.arm(at)
+}
+
+// arm runs under the clock's lock.
+func (t *jumpTimer) arm(at time.Time) bool {
+	t.at = at
 	t.jump.timers[t] = struct{}{}
-	return t.timer.Reset(d)
+	return t.timer.Reset(at.Sub(t.jump.now()))
 }

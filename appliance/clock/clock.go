@@ -20,6 +20,9 @@ type Timer interface {
 	C() <-chan time.Time
 	Stop() bool
 	Reset(d time.Duration) bool
+	// ResetAt is Reset with the time to fire at, which fires at once when it has passed. A wait for a known time goes by it:
+	// between the computing of a duration and the arming of the timer the clock may move, and a wait from there is too long.
+	ResetAt(at time.Time) bool
 }
 
 // System returns the system's clock.
@@ -34,6 +37,8 @@ func (system) NewTimer(d time.Duration) Timer { return systemTimer{time.NewTimer
 type systemTimer struct{ *time.Timer }
 
 func (t systemTimer) C() <-chan time.Time { return t.Timer.C }
+
+func (t systemTimer) ResetAt(at time.Time) bool { return t.Reset(time.Until(at)) }
 
 // Fake is a clock that moves only when told to.
 type Fake struct {
@@ -136,5 +141,13 @@ func (t *fakeTimer) Reset(d time.Duration) bool {
 	defer t.clock.mu.Unlock()
 	armed := t.disarm()
 	t.arm(d)
+	return armed
+}
+
+func (t *fakeTimer) ResetAt(at time.Time) bool {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	armed := t.disarm()
+	t.arm(at.Sub(t.clock.now))
 	return armed
 }

@@ -40,3 +40,29 @@ func TestFakeResetDropsStaleValue(t *testing.T) {
 	f.Advance(time.Hour)
 	<-timer.C()
 }
+
+// A wait for a known time ends with that time, however far the clock has come before the timer was armed.
+func TestFakeResetAtKnowsTheTime(t *testing.T) {
+	f := NewFake(time.Unix(0, 0))
+	timer := f.NewTimer(time.Hour)
+	at := f.Now().Add(time.Minute)
+	f.Advance(time.Minute)
+	if !timer.ResetAt(at) {
+		t.Fatal("was not armed")
+	}
+	select {
+	case <-timer.C():
+	default:
+		t.Fatal("a time that has passed did not fire")
+	}
+	if timer.ResetAt(f.Now().Add(time.Second)) {
+		t.Fatal("was armed after it fired")
+	}
+	select {
+	case <-timer.C():
+		t.Fatal("fired early")
+	default:
+	}
+	f.Advance(time.Second)
+	<-timer.C()
+}

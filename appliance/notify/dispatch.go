@@ -63,7 +63,7 @@ func (s *Service) Run(ctx context.Context) error {
 		case next.IsZero():
 			timer.Stop()
 		default:
-			timer.Reset(max(next.Sub(s.opts.Clock.Now()), 0))
+			timer.ResetAt(next)
 		}
 		pause = storePause
 	}

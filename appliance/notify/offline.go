@@ -36,7 +36,7 @@ func (s *Service) WatchOffline(ctx context.Context) error {
 		case next.IsZero():
 			timer.Stop()
 		default:
-			timer.Reset(max(next.Sub(s.opts.Clock.Now()), 0))
+			timer.ResetAt(next)
 		}
 		pause = storePause
 	}

@@ -129,7 +129,7 @@ func (l *LongPoll) pull(ctx context.Context, id agent.Identity, s *lpSession[*lp
 			return nil, nil, nil
 		}
 		if got.NextDue != nil {
-			due.Reset(got.NextDue.Sub(l.clock.Now()))
+			due.ResetAt(*got.NextDue)
 		}
 		select {
 		case <-watch.C():

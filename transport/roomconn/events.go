@@ -148,11 +148,11 @@ func (s *eventStream) broken(ctx context.Context) session.Reason {
 
 // wait returns when there may be something to write. It returns false when the stream is over.
 func (s *eventStream) wait(ctx context.Context, timer clock.Timer, lapse time.Duration) bool {
-	silent := max(keepaliveAfter-s.srv.clock.Now().Sub(s.wrote), 0)
+	now := s.srv.clock.Now()
 	if lapse <= 0 {
 		lapse = keepaliveAfter
 	}
-	timer.Reset(min(silent, lapse))
+	timer.ResetAt(now.Add(min(keepaliveAfter-now.Sub(s.wrote), lapse)))
 	select {
 	case <-ctx.Done():
 		return false

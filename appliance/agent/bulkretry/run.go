@@ -51,19 +51,19 @@ func (s *Service) Run(ctx context.Context) error {
 		case err == nil && len(r.open) == 0:
 			timer.Stop()
 		default:
-			timer.Reset(r.wait())
+			timer.ResetAt(r.next())
 		}
 	}
 }
 
-// wait is how long Run may sleep: until the next deadline, and not beyond the scan interval.
-func (r *runner) wait() time.Duration {
-	wait := r.s.opts.Scan
+// next is until when Run may sleep: the next deadline, and not beyond the scan interval.
+func (r *runner) next() time.Time {
 	now := r.s.opts.Clock.Now()
+	wait := r.s.opts.Scan
 	for _, o := range r.open {
 		wait = min(wait, max(o.Deadline.Sub(now), 0)+time.Microsecond)
 	}
-	return wait
+	return now.Add(wait)
 }
 
 func (r *runner) stopWatching() {

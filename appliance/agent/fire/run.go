@@ -39,7 +39,7 @@ func (f *Fires) Run(ctx context.Context) {
 			timer.Stop()
 			continue
 		}
-		timer.Reset(max(next.Sub(f.opts.Clock.Now()), 0))
+		timer.ResetAt(next)
 	}
 }
 

@@ -108,7 +108,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		select {
 		case <-timer.C():
 			if now := s.opts.Clock.Now(); now.Before(until) && !s.wentBack(now) {
-				timer.Reset(min(until.Sub(now), clockLook))
+				timer.ResetAt(now.Add(min(until.Sub(now), clockLook)))
 				continue
 			}
 		case <-watch.C():
@@ -128,7 +128,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		default:
 			until = next
 		}
-		timer.Reset(min(max(until.Sub(now), 0), clockLook))
+		timer.ResetAt(now.Add(min(until.Sub(now), clockLook)))
 	}
 }
 

@@ -335,6 +335,12 @@ func (t toldTimer) Reset(d time.Duration) bool {
 	return was
 }
 
+func (t toldTimer) ResetAt(at time.Time) bool {
+	was := t.Timer.ResetAt(at)
+	t.set <- struct{}{}
+	return was
+}
+
 // Run sleeps until the next slot, wakes for an earlier one, and reads nothing in between.
 func TestRunSleepsAndWakes(t *testing.T) {
 	r := newRig(t)

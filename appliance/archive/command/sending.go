@@ -264,12 +264,12 @@ func (q *Queue) Run(ctx context.Context) error {
 		switch {
 		case !armed && timer != nil:
 			timer.Stop()
-		case armed && timer == nil:
-			timer = q.clock.NewTimer(next.Sub(q.clock.Now()))
+		case armed && timer == nil: // a timer that exists means something that waits
+			timer = q.clock.NewTimer(time.Hour)
 			defer timer.Stop()
-			fire = timer.C()
+			fallthrough
 		case armed:
-			timer.Reset(next.Sub(q.clock.Now()))
+			timer.ResetAt(next)
 			fire = timer.C()
 		}
 		select {

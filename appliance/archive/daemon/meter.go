@@ -96,17 +96,18 @@ func (m *meter) run(ctx context.Context) {
 		case <-m.hint:
 		case <-timer.C():
 		}
-		if wait := m.step(ctx); wait > 0 {
-			timer.Reset(wait)
+		now := m.d.o.Clock.Now()
+		if wait := m.step(ctx, now); wait > 0 {
+			timer.ResetAt(now.Add(wait))
 		} else {
 			timer.Stop()
 		}
 	}
 }
 
-// step makes the event that is due, if any, and returns how long nothing more can be due; 0: until the next report.
-func (m *meter) step(ctx context.Context) time.Duration {
-	now := m.d.o.Clock.Now()
+// step makes the event that is due at now, if any, and returns how long from then nothing more can be due; 0: until the
+// next report.
+func (m *meter) step(ctx context.Context, now time.Time) time.Duration {
 	m.mu.Lock()
 	moved, changed, idle := m.moved, m.changed, now.Sub(m.movedAt)
 	m.mu.Unlock()

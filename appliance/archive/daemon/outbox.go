@@ -166,7 +166,7 @@ func (s *session) arm(timer clock.Timer) {
 		timer.Stop()
 		return
 	}
-	timer.Reset(at.Sub(s.d.o.Clock.Now()))
+	timer.ResetAt(at)
 }
 
 // due starts the flows over whose events were not confirmed in time.

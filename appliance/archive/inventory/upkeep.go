@@ -75,7 +75,7 @@ func (i *Inventory) Run(ctx context.Context) error {
 		}
 		timer.Stop()
 		if !next.IsZero() {
-			timer.Reset(max(next.Sub(i.o.Clock.Now()), 0))
+			timer.ResetAt(next)
 		}
 		select {
 		case <-timer.C():

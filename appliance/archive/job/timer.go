@@ -118,11 +118,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	t := e.clock.NewTimer(time.Hour)
 	defer t.Stop()
 	for {
-		wait := e.turn(ctx)
+		next := e.turn(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		t.Reset(wait)
+		t.ResetAt(next)
 		for {
 			next, ok := e.work.take()
 			if !ok {
@@ -180,20 +180,21 @@ func (e *Engine) searchAfter(pause time.Duration) {
 	e.timer.poke()
 }
 
-// searched looks for preflights when it is time to, and returns how long it is until then; idle when they were found.
-func (e *Engine) searched(ctx context.Context) time.Duration {
+// searched looks for preflights when it is time to, and returns when to look again; after idle when they were found.
+func (e *Engine) searched(ctx context.Context) time.Time {
+	now := e.clock.Now()
 	at := e.search.Load()
 	if at == 0 {
-		return idle
+		return now.Add(idle)
 	}
-	if wait := time.Unix(0, at).Sub(e.clock.Now()); wait > 0 && wait <= failedPause { // more: the clock was set back
-		return wait
+	if wait := time.Unix(0, at).Sub(now); wait > 0 && wait <= failedPause { // more: the clock was set back
+		return now.Add(wait)
 	}
 	if e.search.Store(0); !e.findChecks(ctx) {
 		e.searchAfter(failedPause)
-		return failedPause
+		return now.Add(failedPause)
 	}
-	return idle
+	return now.Add(idle)
 }
 
 // findChecks has the preflights run that jobs of the database wait for, and reports whether it could read them all.
@@ -226,8 +227,8 @@ const putOff = time.Minute
 // failedPause is how long Run waits after a database error.
 const failedPause = 5 * time.Second
 
-// turn does what is due and returns how long to sleep.
-func (e *Engine) turn(ctx context.Context) time.Duration {
+// turn does what is due and returns until when to sleep.
+func (e *Engine) turn(ctx context.Context) time.Time {
 	search := e.searched(ctx)
 	for {
 		now := e.clock.Now()
@@ -238,7 +239,7 @@ func (e *Engine) turn(ctx context.Context) time.Duration {
 					e.observer.Failed("timer", err)
 				}
 				e.timer.calm()
-				return failedPause
+				return now.Add(failedPause)
 			}
 		}
 		var due []int64
@@ -260,7 +261,7 @@ func (e *Engine) turn(ctx context.Context) time.Duration {
 				e.observer.Failed("timer", err)
 			}
 			e.timer.calm()
-			return failedPause
+			return now.Add(failedPause)
 		}
 		if len(due) > 0 {
 			continue
@@ -269,13 +270,13 @@ func (e *Engine) turn(ctx context.Context) time.Duration {
 		for _, no := range daemons {
 			e.hub.Wake(archive.DaemonKey(no))
 		}
-		wait := search
+		until := search
 		for _, at := range []time.Time{next, again} {
-			if !at.IsZero() {
-				wait = min(wait, max(at.Sub(now), 0))
+			if !at.IsZero() && at.Before(until) {
+				until = at
 			}
 		}
-		return wait
+		return until
 	}
 }
 

@@ -84,12 +84,12 @@ func (r *Registry) Run(ctx context.Context) error {
 		switch {
 		case !armed && timer != nil:
 			timer.Stop()
-		case armed && timer == nil:
-			timer = r.clock.NewTimer(next.Sub(r.clock.Now()))
+		case armed && timer == nil: // a timer that exists means something that waits
+			timer = r.clock.NewTimer(time.Hour)
 			defer timer.Stop()
-			fire = timer.C()
+			fallthrough
 		case armed:
-			timer.Reset(next.Sub(r.clock.Now()))
+			timer.ResetAt(next)
 			fire = timer.C()
 		}
 		select {
