@@ -42,6 +42,7 @@ func (w *writer) more(start time.Time) *request {
 // runBatch serves first and whoever waits behind it with one COMMIT.
 func (w *writer) runBatch(first *request) {
 	start := time.Now()
+	w.slow.Store(false)
 	w.watchdog.Reset(stuckAfter)
 	defer w.watchdog.Stop()
 	w.unserved++

@@ -256,6 +256,37 @@ func TestNestedUpdateIsRefused(t *testing.T) {
 	}
 }
 
+// TestNestedUpdateIsRefusedLateInABatch: also when the batch had run for long before, as with a slow disk, so that nobody waited
+// when the suspicion came.
+func TestNestedUpdateIsRefusedLateInABatch(t *testing.T) {
+	t.Parallel()
+	db := openTest(t, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	nested := func() error {
+		<-*db.writer.suspect.Load()
+		return db.Update(ctx, "inner", insert("inner"))
+	}
+	err := db.Update(context.Background(), "outer", func(tx *Tx) error {
+		tx.AfterCommit(func() {
+			if err := db.Update(ctx, "inner", insert("inner")); !fault.Is(err, fault.Internal) {
+				t.Errorf("update in after-commit: %v", err)
+			}
+		})
+		if err := nested(); !fault.Is(err, fault.Internal) {
+			t.Errorf("nested update: %v", err)
+		}
+		return insert("kept")(tx)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustUpdate(t, db, insert("last"))
+	if got := itemNames(t, db); !slices.Equal(got, []string{"kept", "last"}) {
+		t.Fatalf("stored %v", got)
+	}
+}
+
 func TestPanicAfterCommitIsContained(t *testing.T) {
 	t.Parallel()
 	db := openTest(t, nil)

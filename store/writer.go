@@ -67,6 +67,7 @@ type writer struct {
 	fatal    atomic.Pointer[fault.Error]   // any goroutine; set once: no write is accepted any more
 	goid     atomic.Int64                  // any goroutine
 	suspect  atomic.Pointer[chan struct{}] // any goroutine; closed when a batch runs for long
+	slow     atomic.Bool                   // any goroutine; the batch at work runs for long, or the one before it did
 	lastNow  atomic.Int64                  // any goroutine; microseconds of the latest transaction
 	commits  atomic.Int64                  // any goroutine
 	trouble  atomic.Pointer[error]         // any goroutine; why the latest batch failed, nil after a good one
@@ -113,6 +114,9 @@ func (w *writer) do(ctx context.Context, lane chan *request, op string, fn func(
 	r.op, r.fn, r.raw = op, fn, raw
 	r.state.Store(queued)
 	suspect := *w.suspect.Load()
+	if w.slow.Load() && w.isSelf() { // the suspicion came before: it does not come twice in a batch
+		return nested(op)
+	}
 	for sent := false; !sent; {
 		select {
 		case lane <- r:
@@ -288,8 +292,10 @@ func (w *writer) reply(r *request, err error, result string) {
 	r.done <- err
 }
 
-// raiseSuspicion has every waiting caller check whether it is the writer. It runs on a timer's goroutine.
+// raiseSuspicion has every waiting caller check whether it is the writer, and every one that comes while the batch goes on.
+// It runs on a timer's goroutine.
 func (w *writer) raiseSuspicion() {
+	w.slow.Store(true) // before the channel is replaced: who waits on the new one has seen it
 	next := make(chan struct{})
 	close(*w.suspect.Swap(&next))
 }
