@@ -105,11 +105,14 @@ func appendSyncs(b *testing.B, n int) float64 {
 	return float64(n) / time.Since(start).Seconds()
 }
 
+// withUpkeep has the log checkpointed as in production.
+func withUpkeep(o *Options) { o.Upkeep = nil }
+
 // BenchmarkUpdate is one durable row per operation, by the number of callers at the same time.
 func BenchmarkUpdate(b *testing.B) {
 	for _, submitters := range []int{1, 10, 100, 1000} {
 		b.Run(fmt.Sprint(submitters), func(b *testing.B) {
-			db := openTest(b, nil)
+			db := openTest(b, withUpkeep)
 			b.ResetTimer()
 			b.ReportMetric(submitRows(b, db, submitters, b.N), "rows/s")
 		})
@@ -122,7 +125,7 @@ func BenchmarkUpdate(b *testing.B) {
 func BenchmarkRatios(b *testing.B) {
 	const single, many = 1500, 40000
 	for b.Loop() {
-		db := openTest(b, nil)
+		db := openTest(b, withUpkeep)
 		one := submitRows(b, db, 1, single)
 		thousand := submitRows(b, db, 1000, many)
 		raw := rawRows(b, many, 500)
@@ -139,7 +142,7 @@ func BenchmarkRatios(b *testing.B) {
 
 // BenchmarkView is one point read per operation.
 func BenchmarkView(b *testing.B) {
-	db := openTest(b, nil)
+	db := openTest(b, withUpkeep)
 	fill(b, db, 1000)
 	for b.Loop() {
 		err := db.View(context.Background(), func(tx *ReadTx) error {

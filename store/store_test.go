@@ -4,8 +4,11 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
+
+	"signalbox/appliance/clock"
 )
 
 func TestMain(m *testing.M) {
@@ -33,9 +36,11 @@ CREATE TABLE parts (
 CREATE INDEX parts_by_item ON parts(item);
 `
 
+// tempOptions are those of an empty database. Its log is checkpointed when that is asked for, and inside a COMMIT: the clock of
+// the upkeep stands, so that a test which looks at the files does not meet a checkpoint because it has taken long.
 func tempOptions(t testing.TB) Options {
 	t.Helper()
-	return Options{Path: filepath.Join(t.TempDir(), "data", "test.db"), Schema: testSchema}
+	return Options{Path: filepath.Join(t.TempDir(), "data", "test.db"), Schema: testSchema, Upkeep: clock.NewFake(time.Unix(0, 0))}
 }
 
 func openTest(t testing.TB, change func(*Options)) *DB {
