@@ -17,6 +17,7 @@ type runner struct {
 	again chan struct{}
 	open  map[int64]Open        // by number
 	watch map[int64]*wake.Watch // of agents coming online, by project
+	look  time.Time             // when all are looked at again, whatever is hinted until then
 }
 
 func newRunner(s *Service) *runner {
@@ -42,6 +43,9 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+		if r.overdue() {
+			s.markAll()
+		}
 		err := r.turn(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.opts.Trouble("carry on bulk retries", err)
@@ -56,10 +60,17 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// next is until when Run may sleep: the next deadline, and not beyond the scan interval.
+// overdue tells whether it is time to look at all. A time that lies further ahead than the interval was set by a clock that was
+// ahead.
+func (r *runner) overdue() bool {
+	now := r.s.opts.Clock.Now()
+	return len(r.open) > 0 && (!now.Before(r.look) || r.look.After(now.Add(r.s.opts.Scan)))
+}
+
+// next is until when Run may sleep: the next deadline, and not beyond the next look at all.
 func (r *runner) next() time.Time {
 	now := r.s.opts.Clock.Now()
-	wait := r.s.opts.Scan
+	wait := min(max(r.look.Sub(now), 0), r.s.opts.Scan)
 	for _, o := range r.open {
 		wait = min(wait, max(o.Deadline.Sub(now), 0)+time.Microsecond)
 	}
@@ -105,6 +116,7 @@ func (r *runner) turn(ctx context.Context) error {
 
 // scan marks every open bulk retry.
 func (r *runner) scan(ctx context.Context, dirty map[int64]bool) error {
+	r.look = r.s.opts.Clock.Now().Add(r.s.opts.Scan)
 	clear(r.open)
 	for above := int64(0); ; {
 		var list []Open

@@ -18,3 +18,13 @@ func (f *Fires) Turns() (turn func(context.Context) error, stop func()) {
 		return err
 	}, w.stop
 }
+
+// Asked tells whether Run was asked for a turn, and takes the hint.
+func (f *Fires) Asked() bool {
+	select {
+	case <-f.buffer.kick:
+		return true
+	default:
+		return false
+	}
+}

@@ -280,7 +280,7 @@ func (r *rig) awaitThat(ok func() bool, then func() fire.Fire) fire.Fire {
 		case <-time.After(5 * time.Millisecond):
 		case <-w.C():
 		case <-deadline:
-			r.t.Fatal("it did not come to that in a minute")
+			r.t.Fatal("it did not come to that")
 		}
 	}
 	return then()

@@ -28,7 +28,7 @@ func (f *Fires) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		next, err := w.turn(ctx, every)
+		next, err := w.turn(ctx, every || w.overdue())
 		every = false
 		if err != nil && ctx.Err() == nil && !fault.Is(err, fault.Canceled) {
 			f.opts.Trouble("replay fires", err)
@@ -56,10 +56,18 @@ type watcher struct {
 	groups  map[Group]bool
 	watches map[int64]*wake.Watch // by project: told when an agent of it comes online
 	rests   map[Group]*pass       // walks that the next turn goes on with
+	sweep   time.Time             // when every group is looked at again, whatever is hinted until then
 }
 
 func newWatcher(f *Fires) *watcher {
 	return &watcher{fires: f, groups: map[Group]bool{}, watches: map[int64]*wake.Watch{}, rests: map[Group]*pass{}}
+}
+
+// overdue tells whether it is time to look at every group. A time that lies further ahead than the interval was set by a clock
+// that was ahead.
+func (w *watcher) overdue() bool {
+	now := w.fires.opts.Clock.Now()
+	return !now.Before(w.sweep) || w.sweep.After(now.Add(w.fires.opts.ReplayInterval))
 }
 
 func (w *watcher) stop() {
@@ -72,6 +80,9 @@ func (w *watcher) stop() {
 // bring something. every looks at every group, whatever was hinted.
 func (w *watcher) turn(ctx context.Context, every bool) (next time.Time, err error) {
 	f, b := w.fires, &w.fires.buffer
+	if every {
+		w.sweep = f.opts.Clock.Now().Add(f.opts.ReplayInterval)
+	}
 	b.mu.Lock()
 	due, reread := b.due, b.reread
 	b.due, b.reread, b.expiry = map[int64]bool{}, false, time.Time{}
@@ -194,8 +205,8 @@ func (w *watcher) sleep(ctx context.Context) (next time.Time, err error) {
 		f.buffer.expiry = next
 	}
 	f.buffer.mu.Unlock()
-	if sweep := f.opts.Clock.Now().Add(f.opts.ReplayInterval); next.IsZero() || sweep.Before(next) {
-		next = sweep
+	if next.IsZero() || w.sweep.Before(next) {
+		next = w.sweep
 	}
 	return next, nil
 }
