@@ -193,8 +193,11 @@ func TestThePurgeGoesOn(t *testing.T) {
 	}
 	await()
 	c := r.create(define("c", schedule.Interval, "1s", ""))
-	r.update(func(tx *store.Tx) error { return tx.DeleteSchedule(c.No) })
-	commit.Arm(errOdd, 1)
+	r.update(func(tx *store.Tx) error {
+		// Before anybody can see that it is deleted: a hint of before may still be under way.
+		tx.AfterCommit(func() { commit.Arm(errOdd, 1) })
+		return tx.DeleteSchedule(c.No)
+	})
 	r.hub.Wake(schedule.Gone{})
 	if err := <-troubles; !fault.Is(err, fault.Unavailable) {
 		t.Errorf("trouble: %v", err)
