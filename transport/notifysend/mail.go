@@ -39,12 +39,12 @@ func (s *Sender) sendMail(ctx context.Context, e *notify.EmailSettings, m notify
 	return s.guard(ctx, "mail "+net.JoinHostPort(e.Host, strconv.Itoa(e.Port))+" "+e.From+" "+strings.Join(e.To, " "), "the mail server", func() error {
 		defer end()
 		if err := client.DialWithContext(ctx); err != nil {
-			return mailError("connect to", err)
+			return mailError(ctx, "connect to", err)
 		}
 		err := client.Send(msg)
 		_ = client.Close() // once the server has accepted the message, how it says goodbye is its own affair
 		if err != nil {
-			return mailError("send through", err)
+			return mailError(ctx, "send through", err)
 		}
 		return nil
 	})
@@ -103,8 +103,9 @@ func signIn(security string) []mail.SMTPAuthType {
 		mail.SMTPAuthCramMD5, plain, login}
 }
 
-// mailError words what a mail server refused. Only codes are taken from it.
-func mailError(doing string, err error) error {
+// mailError words what a mail server refused. Only codes are taken from it. When ctx has ended, the connection was closed for
+// that, and what broke then is no news.
+func mailError(ctx context.Context, doing string, err error) error {
 	const who = "the mail server"
 	code, enhanced := 0, ""
 	var send *mail.SendError
@@ -116,6 +117,9 @@ func mailError(doing string, err error) error {
 		code, enhanced = send.ErrorCode(), send.EnhancedStatusCode()
 	}
 	if code < 400 || code > 599 {
+		if ctx.Err() != nil {
+			return networkError(who, ctx.Err())
+		}
 		switch text := err.Error(); {
 		case strings.Contains(text, "STARTTLS"):
 			return &notify.SendError{Msg: who + " does not offer STARTTLS"}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/textproto"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -327,5 +328,20 @@ func TestMail(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "in time") {
 			t.Errorf("a mail server that stalls at %s: %v", verb, err)
 		}
+	}
+}
+
+// TestMailErrorAfterTheTime: the end of the time closes the connection. Whatever comes of that, the server did not answer in
+// time; what it did answer counts still.
+func TestMailErrorAfterTheTime(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
+	defer cancel()
+	hungUp := &net.OpError{Op: "read", Net: "tcp", Err: net.ErrClosed}
+	if err := mailError(ctx, "send through", hungUp); err.Error() != "the mail server did not answer in time" {
+		t.Errorf("hung up: %v", err)
+	}
+	if err := mailError(ctx, "send through", &textproto.Error{Code: 550}); !strings.Contains(err.Error(), "it answered 550") {
+		t.Errorf("refused: %v", err)
 	}
 }
