@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -255,6 +256,7 @@ func (f *fakeServer) stream(w http.ResponseWriter, r *http.Request, started func
 			if !keep(rec) {
 				continue
 			}
+			rec = maps.Clone(rec) // another stream may show it too
 			rec["cursor"] = f.cursor(pos)
 			if sent++; cut > 0 && sent > cut {
 				line, _ := json.Marshal(rec)
