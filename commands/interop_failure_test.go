@@ -76,7 +76,7 @@ func (r *rig) checkOneEnd(tasks []celeryTask, results map[string]celeryResult) {
 // restarts: the server is killed and stopped while tasks flow.
 func restarts(r *rig) {
 	var tasks []celeryTask
-	for range 300 {
+	for range 400 { // some must be left when the agent is back from the second restart
 		tasks = append(tasks, newTask("app.slow", 0.05))
 	}
 	r.send(tasks...)
