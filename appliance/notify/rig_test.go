@@ -171,8 +171,9 @@ func (g *rig) serve() (resealed, unreadable int) {
 	box, err := secret.NewSealer(g.master.Current, g.master.Previous...)
 	g.must(err)
 	st := committed{store.Bind[notify.Tx, notify.ReadTx](g.db), g.commits, g.views, g.lost}
-	g.s = notify.New(st, store.BindUpkeep[notify.Tx, notify.ReadTx](g.db), g.out, box, g.log, g.hub,
-		notify.Options{Grace: g.grace, Parallel: g.parallel, Clock: g.clock, Observer: g.tried, Jitter: func() float64 { return 0.5 }})
+	g.s = notify.New(st, store.BindUpkeep[notify.Tx, notify.ReadTx](g.db), g.out, box, g.log, g.hub, notify.Options{Grace: g.grace,
+		SendTimeout: 2 * time.Minute, // by the system's clock: no receiver that stalls in a test is to come to its end
+		Parallel:    g.parallel, Clock: g.clock, Observer: g.tried, Jitter: func() float64 { return 0.5 }})
 	resealed, unreadable, err = g.s.Start(ctx)
 	g.must(err)
 	return resealed, unreadable
