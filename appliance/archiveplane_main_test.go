@@ -397,7 +397,7 @@ func (r *archiveRig) run(name string, more map[string]any) archiveJob {
 }
 
 // scenes runs the scenes one after the other, each with empty content and machines that nothing is done to, and waits after
-// each until the machines have removed the job's own files.
+// each until the machines have removed the job's own files and are through with it.
 func (r *archiveRig) scenes(list ...func(*archiveRig)) {
 	r.t.Helper()
 	for _, scene := range list {
@@ -406,9 +406,24 @@ func (r *archiveRig) scenes(list ...func(*archiveRig)) {
 			m.reset()
 		}
 		r.clean()
+		r.rest()
 		r.wipe(r.nas)
 		r.wipe(r.vault)
 	}
+}
+
+// rest waits until no daemon has anything left to do for a job: after the files are gone it still notes that they are, and a
+// scene that ends it at the next removal would end it at that one.
+func (r *archiveRig) rest() {
+	r.t.Helper()
+	r.Eventually("all machines to be through with their jobs", func() bool {
+		for _, m := range []*machine{r.nas, r.vault} {
+			if s := m.status(); len(s.Closing)+len(s.Jobs) > 0 {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // wipe removes the content of a machine.
