@@ -176,6 +176,8 @@ func (f *propFleet) number(path, query string) (n int) {
 const propUnanswered = `SELECT count(*) FROM daemon_commands c JOIN archive_jobs j USING (job_no)
 	WHERE j.state >= 90 AND c.state IN ('pending', 'sent', 'parked')`
 
+const propUntold = `SELECT count(*) FROM daemon_commands c JOIN archive_jobs j USING (job_no) WHERE j.state >= 90 AND c.state = 'parked'`
+
 // settled tells whether nothing is left to do for any job, anywhere.
 func (f *propFleet) settled() bool {
 	f.t.Helper()

@@ -185,8 +185,22 @@ func (f *propFleet) peace() {
 		}
 		f.attend()
 		f.resolve()
+		if turns%600 == 0 {
+			f.renew()
+		}
 		return f.settled()
 	})
+}
+
+// renew has the daemons register again while one was not told that a job has ended: the attempts of its CloseJob are used up,
+// nobody grants new ones to a job that has ended, and the next registration brings another command.
+func (f *propFleet) renew() {
+	f.t.Helper()
+	if f.number(f.DatabasePath(), propUntold) > 0 {
+		for _, d := range f.daemons {
+			f.net.cut(d)
+		}
+	}
 }
 
 // resolve decides about held jobs as a person would who looks at both machines.
