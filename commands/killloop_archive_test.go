@@ -44,8 +44,9 @@ func TestKillLoopArchive(t *testing.T) {
 	a.enough.Store(true)
 	drivers.Wait()
 	cancel()
+	quiet := time.Now()
 	a.settle()
-	t.Logf("%d kills: %s", kills, a)
+	t.Logf("%d kills: %s; what was open then ended within %v", kills, a, time.Since(quiet).Round(time.Millisecond))
 	a.check()
 	for _, p := range a.processes {
 		p.stop()
