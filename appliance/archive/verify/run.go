@@ -39,6 +39,7 @@ func Run(ctx context.Context, c Content, open Opener, o Options) (*Result, error
 			r.progress.TotalBytes += c.bytes(i)
 		}
 	}
+	r.bufferBytes = r.largest()
 	r.stopAfter.Store(int64(len(r.result.Files)))
 	r.pace = pacer{clock: o.Clock, rate: o.BytesPerSecond}
 	if err := r.readAll(ctx); err != nil {
@@ -56,10 +57,22 @@ type run struct {
 	v1, v2  []torrent.PieceState
 	pace    pacer
 
+	bufferBytes int64
+
 	stopAfter atomic.Int64 // index of a bad file: those behind it need not be read
 
 	mu       sync.Mutex
 	progress Progress
+}
+
+// largest is the size of a buffer: no more than the largest file that is read needs.
+func (r *run) largest() (n int64) {
+	for i := range r.result.Files {
+		if r.content.asked(i) {
+			n = max(n, r.content.bytes(i))
+		}
+	}
+	return min(n, int64(r.options.BufferBytes))
 }
 
 // segment is a run of files that shares no piece with its neighbours.
@@ -99,12 +112,13 @@ func (r *run) readAll(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range readers {
 		wg.Go(func() {
+			buffers := &buffers{free: make(chan *buffer, Buffers), bytes: r.bufferBytes}
 			for {
 				k := int(next.Add(1)) - 1
 				if k >= len(segments) || int64(segments[k].from) > r.stopAfter.Load() {
 					return
 				}
-				if err := r.readSegment(ctx, segments[k]); err != nil {
+				if err := r.readSegment(ctx, segments[k], buffers); err != nil {
 					cancel(err)
 					return
 				}
@@ -119,6 +133,26 @@ func (r *run) readAll(ctx context.Context) error {
 type buffer struct {
 	b     []byte
 	users atomic.Int32
+}
+
+// buffers are those of one reader, made when they are first needed: most files are read in one go.
+type buffers struct {
+	free  chan *buffer
+	bytes int64
+	made  int
+}
+
+func (s *buffers) take() *buffer {
+	select {
+	case b := <-s.free:
+		return b
+	default:
+	}
+	if s.made < Buffers {
+		s.made++
+		return &buffer{b: make([]byte, s.bytes)}
+	}
+	return <-s.free
 }
 
 // part is a stretch of one file: read bytes, zeros of padding, or a gap.
@@ -139,11 +173,7 @@ type stage struct {
 	take  func(part)
 }
 
-func (r *run) readSegment(ctx context.Context, s segment) error {
-	free := make(chan *buffer, Buffers)
-	for range Buffers {
-		free <- &buffer{b: make([]byte, r.options.BufferBytes)}
-	}
+func (r *run) readSegment(ctx context.Context, s segment, buffers *buffers) error {
 	stages := r.stages(s)
 	var wg sync.WaitGroup
 	for _, st := range stages {
@@ -151,7 +181,7 @@ func (r *run) readSegment(ctx context.Context, s segment) error {
 			for p := range st.queue {
 				st.take(p)
 				if p.buf != nil && p.buf.users.Add(-1) == 0 {
-					free <- p.buf
+					buffers.free <- p.buf
 				}
 			}
 		})
@@ -164,7 +194,7 @@ func (r *run) readSegment(ctx context.Context, s segment) error {
 			st.queue <- p
 		}
 	}
-	rd := &reader{run: r, free: free, send: send}
+	rd := &reader{run: r, buffers: buffers, send: send}
 	err := rd.files(ctx, s)
 	for _, st := range stages {
 		close(st.queue)
@@ -176,8 +206,8 @@ func (r *run) readSegment(ctx context.Context, s segment) error {
 // reader reads the files of a segment in order.
 type reader struct {
 	*run
-	free chan *buffer
-	send func(part)
+	buffers *buffers
+	send    func(part)
 }
 
 func (r *reader) files(ctx context.Context, s segment) error {
@@ -253,18 +283,18 @@ func (r *reader) bytes(ctx context.Context, i int, f File, have, size int64) (do
 		if err := context.Cause(ctx); err != nil {
 			return done, err
 		}
-		buf := <-r.free
+		buf := r.buffers.take()
 		n, err := f.ReadAt(buf.b[:min(int64(len(buf.b)), have-done)], done)
 		if n == 0 && err == nil {
 			err = io.ErrNoProgress
 		}
 		if err != nil && err != io.EOF {
-			r.free <- buf
+			r.buffers.free <- buf
 			return done, readFailed(r.content.path(i), err)
 		}
 		done += int64(n)
 		if n == 0 {
-			r.free <- buf
+			r.buffers.free <- buf
 			break
 		}
 		last := done == size

@@ -61,7 +61,7 @@ type Options struct {
 	// Readers is how many places of the content are read at once, at most 16; 0: one. More than one helps where many
 	// disks or a network lie below, and never splits a file, or files that share a piece.
 	Readers int
-	// BufferBytes is the size of one read; 0: 256 KiB. A reader has Buffers of them.
+	// BufferBytes is the most that one read takes; 0: 256 KiB. A reader has up to Buffers of them.
 	BufferBytes int
 	// StopAtFirstBad ends the run at the first bad file instead of looking at all of them. Every file before it has been
 	// checked when it is found.
@@ -71,7 +71,7 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Buffers is the number of buffers of one reader.
+// Buffers is the largest number of buffers of one reader.
 const Buffers = 8
 
 const (
