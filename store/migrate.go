@@ -156,6 +156,7 @@ func (u *upgrade) run(ctx context.Context, state fileState) error {
 		if err := u.create(); err != nil {
 			return fmt.Errorf("create database %s: %w", u.path, err)
 		}
+		return nil // its schema is schema.sql's
 	case state.version < u.scripts.version():
 		if err := u.migrate(ctx, state.version); err != nil {
 			return fmt.Errorf("migrate database %s: %w", u.path, err)
