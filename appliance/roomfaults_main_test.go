@@ -120,7 +120,7 @@ func (f *follower) RoundTrip(r *http.Request) (*http.Response, error) {
 // settled waits until no room agent has a stream.
 func settled(t *testing.T, s *appliancetest.Server) func() {
 	return func() {
-		tick := time.NewTicker(time.Millisecond)
+		tick := time.NewTicker(4 * time.Millisecond)
 		defer tick.Stop()
 		for end := time.Now().Add(appliancetest.Wait); ; <-tick.C {
 			if time.Now().After(end) {

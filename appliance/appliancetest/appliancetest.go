@@ -83,7 +83,8 @@ func Start(t testing.TB, opts ...Option) *Server {
 	if err := s.Config.Validate(); err != nil {
 		t.Fatalf("configuration: %v", err)
 	}
-	s.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	// Without compression: the metrics are scraped time and again.
+	s.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}
 	s.admin = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", s.Config.AdminSocketPath())
