@@ -3,7 +3,7 @@
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 GO          ?= go
-GOBUILD     := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+GOBUILD     := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@latest
 BENCHSTAT   := golang.org/x/perf/cmd/benchstat@latest
@@ -14,6 +14,9 @@ BUF         := github.com/bufbuild/buf/cmd/buf@v1.75.0
 # three to five times slower. (The driver, modernc.org/sqlite, stays in: its sync.Map is the one that the whole program uses.)
 UNWATCHED := modernc.org/sqlite/lib modernc.org/libc modernc.org/memory
 RACE := $(if $(shell command -v $${CC:-cc} 2>/dev/null),-race $(UNWATCHED:%=-gcflags=%=-race=false),)
+
+# All else is without cgo, as the program is shipped, and with the same flags, so that each dependency is compiled once for all.
+export CGO_ENABLED := 0
 
 # Lengths of the long loops. The defaults are CI's; docs/operations.md gives the long forms. Fuzzing counts inputs by
 # default: a run that is ended by time now and then fails for its own deadline, and for no input.
@@ -52,7 +55,7 @@ run: bin/signalbox
 
 ## test: every test, with the race detector where a C compiler is found
 test:
-	$(GO) test -timeout 30m $(RACE) ./...
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test -timeout 30m $(RACE) ./...
 
 ## check: what a change must pass
 check: fmt vet lint proto-lint test kill fuzz tidy
@@ -63,7 +66,7 @@ fmt:
 vet:
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./...
-	GOOS=linux GOARCH=arm GOARM=7 CGO_ENABLED=0 $(GO) vet ./...
+	GOOS=linux GOARCH=arm GOARM=7 $(GO) vet ./...
 
 lint:
 	$(GO) run $(STATICCHECK) ./...

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -105,16 +106,42 @@ func freePort(t testing.TB) int {
 	return 0
 }
 
-// buildBinary builds the real program as `make build` does, without the version.
+// buildBinary builds the real program: for benchmarks as `make build` does, without the version, and for tests once for all.
 func buildBinary(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "signalbox")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "signalbox")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	path, err := filepath.Join(t.TempDir(), "signalbox"), error(nil)
+	if _, figures := t.(*testing.B); figures {
+		err = build(path, "-trimpath")
+	} else {
+		path, err = testedBinary()
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
+}
+
+// testedBinary is built without -trimpath: what the tests, vet and lint have compiled serves it too.
+var testedBinary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "sbx")
+	if err != nil {
+		return "", err
+	}
+	built.Store(&dir)
+	path := filepath.Join(dir, "signalbox")
+	return path, build(path)
+})
+
+// built is the directory of the tested binary, if there is one.
+var built atomic.Pointer[string]
+
+func build(path string, flags ...string) error {
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-ldflags", "-s -w", "-o", path, "signalbox")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // start starts the binary and returns the time from exec to ready.

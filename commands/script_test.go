@@ -16,7 +16,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if dir := built.Load(); dir != nil {
+			_ = os.RemoveAll(*dir)
+		}
+		os.Exit(code)
+	}))
+}
 
 // TestScripts runs testdata/script, what holds against any server, against the fake. `signalbox ARG…` must exit with 0,
 // `exits CODE ARG…` with the code.
