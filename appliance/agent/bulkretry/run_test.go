@@ -9,37 +9,12 @@ import (
 	"signalbox/appliance/clock"
 )
 
-// told is a clock that tells when a timer was set again: Run does so last before it sleeps.
-type told struct {
-	*clock.Fake
-	set chan struct{}
-}
-
-type toldTimer struct {
-	clock.Timer
-	set chan struct{}
-}
-
-func (c told) NewTimer(d time.Duration) clock.Timer { return toldTimer{c.Fake.NewTimer(d), c.set} }
-
-func (t toldTimer) Reset(d time.Duration) bool {
-	was := t.Timer.Reset(d)
-	t.set <- struct{}{}
-	return was
-}
-
-func (t toldTimer) ResetAt(at time.Time) bool {
-	was := t.Timer.ResetAt(at)
-	t.set <- struct{}{}
-	return was
-}
-
 // Hints about others, however often, do not hold up the look at all at the interval.
 func TestHintsDoNotHoldUpTheScan(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	asleep := make(chan struct{}, 100)
-	r.opts.Clock = told{r.clock, asleep}
+	r.opts.Clock = clock.Told{Fake: r.clock, Set: asleep}
 	r.build()
 	r.fail("t-1")
 	b := r.start(r.request(""))

@@ -316,36 +316,11 @@ func (r *rig) setActive(active bool) {
 	r.update(func(tx *store.Tx) error { return tx.UpdateProject(r.project) })
 }
 
-// told is a clock that tells when a timer was set again: a Scheduler does so last before it sleeps.
-type told struct {
-	*clock.Fake
-	set chan struct{}
-}
-
-type toldTimer struct {
-	clock.Timer
-	set chan struct{}
-}
-
-func (c told) NewTimer(d time.Duration) clock.Timer { return toldTimer{c.Fake.NewTimer(d), c.set} }
-
-func (t toldTimer) Reset(d time.Duration) bool {
-	was := t.Timer.Reset(d)
-	t.set <- struct{}{}
-	return was
-}
-
-func (t toldTimer) ResetAt(at time.Time) bool {
-	was := t.Timer.ResetAt(at)
-	t.set <- struct{}{}
-	return was
-}
-
 // Run sleeps until the next slot, wakes for an earlier one, and reads nothing in between.
 func TestRunSleepsAndWakes(t *testing.T) {
 	r := newRig(t)
 	asleep := make(chan struct{}, 100)
-	r.opts.Clock = told{r.clock, asleep}
+	r.opts.Clock = clock.Told{Fake: r.clock, Set: asleep}
 	r.restart()
 	late := r.create(define("late", schedule.Clocked, "2027-03-02T12:00:00Z", schedule.FireOne))
 	ctx, cancel := context.WithCancel(context.Background())
