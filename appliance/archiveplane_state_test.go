@@ -323,16 +323,26 @@ func TestArchiveTwoDaemonsOneID(t *testing.T) {
 	twin.Start()
 	r.alerted("duplicate_daemon")
 	twin.Stop()
-	r.Eventually("the real daemon", func() bool {
+	state := func() string { // empty while the twin is the last that registered
 		var d struct {
 			State      string
 			StateEpoch string `json:"state_epoch"`
 		}
 		r.Do("GET", "/daemons/"+r.vault.ID.String(), nil, 200, &d)
-		return d.State == "paused" && d.StateEpoch == r.vault.status().StateEpoch
-	})
+		if d.StateEpoch != r.vault.status().StateEpoch {
+			return ""
+		}
+		return d.State
+	}
+	r.Eventually("the real daemon", func() bool { return state() == "paused" })
 	r.refused(r.preview(request), "unavailable", "two databases")
-	r.clock.By(2 * time.Minute)
+	r.Eventually("the end of the pause", func() bool {
+		now := state()
+		if now == "paused" { // again, when a registration of the twin was still on its way
+			r.clock.By(2 * time.Minute)
+		}
+		return now == "online"
+	})
 	r.connectedAgain() // also the route, which the twin did not know
 	r.await(r.startJob(r.preview(request)).ID, "completed")
 	r.arrived()

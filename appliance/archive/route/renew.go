@@ -56,8 +56,8 @@ func (r *Routes) probeSource(tx Tx, row *Route) error {
 // was there, as when two daemons have one ID. It holds the side by a creation of its own, and if that was one of control's,
 // the side goes back to it, as far as its history was stored; what the other database was asked is closed. It reports
 // whether the side is to be probed anew.
-func (r *Routes) formerly(tx Tx, row *Route, s *Side, requestNo int64, snap *pb.RouteSnapshot) (back bool, err error) {
-	if !s.renewed() || requestNo < s.AskedNo || row.Broken {
+func (r *Routes) formerly(tx Tx, row *Route, s *Side, snap *pb.RouteSnapshot) (back bool, err error) {
+	if !s.renewed() || row.Broken {
 		return false, nil
 	}
 	creation, err := uuid.Parse(snap.GetCreationCommandId())

@@ -337,3 +337,47 @@ func TestDatabasesThatTakeTurns(t *testing.T) {
 		}
 	}
 }
+
+// A database that comes back while a query of before is open answers that one first. Nothing is judged by it (row 47).
+func TestQueryOfBeforeDecidesNothing(t *testing.T) {
+	t.Parallel()
+	for _, side := range []pb.ParticipantRole{source, target} {
+		r := made(t)
+		d := r.s
+		if side == target {
+			d = r.t_
+		}
+		creation, log := d.creation, d.log
+		d.register(route.NewDatabase)
+		d.tell(d.one())
+		d.one() // the creation: the other database is told of it, and gone
+		d.register(route.NewDatabase)
+		first := d.queries()
+		d.creation, d.log = creation, log
+		d.register(route.NewDatabase)
+		second := d.queries()
+		if len(first) != 1 || len(second) == 0 || proto.Equal(first[0], second[len(second)-1]) {
+			t.Fatalf("queries %v, then %v", first, second)
+		}
+		if proto.Equal(first[0], second[0]) {
+			second = second[1:]
+		}
+		d.tell(first[0], d.snapshot())
+		d.tell(second[0], d.snapshot())
+		r.answerAll()
+		r.wantState(pb.RouteState_ROUTE_STATE_READY, "")
+	}
+}
+
+// queries takes what the daemon is sent and returns the queries; it refuses to create what it has.
+func (d *daemon) queries() (list []*pb.Command) {
+	d.r.t.Helper()
+	for _, c := range d.receive() {
+		if c.GetInventoryQuery() != nil {
+			list = append(list, c)
+		} else {
+			d.ack(c, pb.AckStatus_ACK_STATUS_REJECTED, &pb.ErrorDetail{Code: pb.ErrorCode_ERROR_CODE_UNSAFE_STATE, Message: "known here"})
+		}
+	}
+	return list
+}
