@@ -63,82 +63,83 @@ func TestCrashAtEveryPoint(t *testing.T) {
 	for _, point := range []daemon.Point{daemon.Received, daemon.Stored, daemon.Answered, daemon.CommitRecorded, daemon.IntentStored,
 		daemon.EffectDone, daemon.EffectStored, daemon.EndStored, daemon.EventSent, daemon.AckStored} {
 		t.Run(string(point), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			x := &effect{}
-			p := newEvict()
-			crash := false
-			var reached atomic.Bool
-			r.options.Hooks.At = func(at daemon.Point, job uuid.UUID) error {
-				if crash && at == point && job == p.id && !reached.Swap(true) {
-					return errCrash
-				}
-				return nil
-			}
-			r.startWith(x)
-			w := r.accept()
-			p.assigned(w)
-			command := p.execute(release, 1)
-			r.stop()
-			if err := r.ended(); err != nil {
-				t.Fatal(err)
-			}
-			crash = true
-			r.startWith(x)
-			w = r.accept()
-			seen := map[uint64]*pb.JobEvent{}
-			w.command(command)
-			for open := true; open; { // until the daemon dies
-				select {
-				case e := <-w.out:
-					seeEvent(t, seen, e)
-					if e.GetJobEvent() != nil {
-						w.eventAck(p.id, e.GetJobEvent().GetSequence(), e.GetJobEvent().GetResultingRevision(), false)
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				x := &effect{}
+				p := newEvict()
+				crash := false
+				var reached atomic.Bool
+				r.options.Hooks.At = func(at daemon.Point, job uuid.UUID) error {
+					if crash && at == point && job == p.id && !reached.Swap(true) {
+						return errCrash
 					}
-				case <-w.closed:
-					open = false
+					return nil
 				}
-			}
-			if err := r.ended(); err != errCrash {
-				t.Fatalf("run: %v", err)
-			}
-			crash = false
-			r.startWith(x)
-			w = r.accept()
-			list := w.request.GetActiveJobs()
-			if len(list) != 1 {
-				t.Fatalf("listed: %v", list)
-			}
-			known := slices.Contains(append(list[0].GetOpenCommandIds(), list[0].GetSettledCommandIds()...), command.GetCommandId())
-			if stored := point != daemon.Received; known != stored {
-				t.Errorf("command in the cursor: %v, want %v: %v", known, stored, list[0])
-			}
-			w.command(command) // control does not know whether it has arrived
-			a := w.ack(command)
-			want := pb.AckStatus_ACK_STATUS_DUPLICATE
-			if point == daemon.Received {
-				want = pb.AckStatus_ACK_STATUS_ACCEPTED
-			}
-			if a.GetStatus() != want {
-				t.Errorf("ack: %v, want %v", a, want)
-			}
-			w.eventAck(p.id, 0, 1, true)
-			var last *pb.JobEvent
-			for last.GetKind() != completed {
-				if o := seen[uint64(len(seen))]; o.GetKind() == completed {
-					break // control has had it all before the crash
+				r.startWith(x)
+				w := r.accept()
+				p.assigned(w)
+				command := p.execute(release, 1)
+				r.stop()
+				if err := r.ended(); err != nil {
+					t.Fatal(err)
 				}
-				last = w.take("the events", func(e *pb.Envelope) bool { return e.GetJobEvent() != nil }).GetJobEvent()
-				seeEvent(t, seen, &pb.Envelope{Payload: &pb.Envelope_JobEvent{JobEvent: last}})
-			}
-			for i := range uint64(len(seen)) {
-				if seen[i+1] == nil {
-					t.Errorf("no event %d among %d", i+1, len(seen))
+				crash = true
+				r.startWith(x)
+				w = r.accept()
+				seen := map[uint64]*pb.JobEvent{}
+				w.command(command)
+				for open := true; open; { // until the daemon dies
+					select {
+					case e := <-w.out:
+						seeEvent(t, seen, e)
+						if e.GetJobEvent() != nil {
+							w.eventAck(p.id, e.GetJobEvent().GetSequence(), e.GetJobEvent().GetResultingRevision(), false)
+						}
+					case <-w.closed:
+						open = false
+					}
 				}
-			}
-			if x.times != 1 || !seen[uint64(len(seen))].GetCommitted() {
-				t.Errorf("the effect happened %d times, last event %v", x.times, seen[uint64(len(seen))])
-			}
+				if err := r.ended(); err != errCrash {
+					t.Fatalf("run: %v", err)
+				}
+				crash = false
+				r.startWith(x)
+				w = r.accept()
+				list := w.request.GetActiveJobs()
+				if len(list) != 1 {
+					t.Fatalf("listed: %v", list)
+				}
+				known := slices.Contains(append(list[0].GetOpenCommandIds(), list[0].GetSettledCommandIds()...), command.GetCommandId())
+				if stored := point != daemon.Received; known != stored {
+					t.Errorf("command in the cursor: %v, want %v: %v", known, stored, list[0])
+				}
+				w.command(command) // control does not know whether it has arrived
+				a := w.ack(command)
+				want := pb.AckStatus_ACK_STATUS_DUPLICATE
+				if point == daemon.Received {
+					want = pb.AckStatus_ACK_STATUS_ACCEPTED
+				}
+				if a.GetStatus() != want {
+					t.Errorf("ack: %v, want %v", a, want)
+				}
+				w.eventAck(p.id, 0, 1, true)
+				var last *pb.JobEvent
+				for last.GetKind() != completed {
+					if o := seen[uint64(len(seen))]; o.GetKind() == completed {
+						break // control has had it all before the crash
+					}
+					last = w.take("the events", func(e *pb.Envelope) bool { return e.GetJobEvent() != nil }).GetJobEvent()
+					seeEvent(t, seen, &pb.Envelope{Payload: &pb.Envelope_JobEvent{JobEvent: last}})
+				}
+				for i := range uint64(len(seen)) {
+					if seen[i+1] == nil {
+						t.Errorf("no event %d among %d", i+1, len(seen))
+					}
+				}
+				if x.times != 1 || !seen[uint64(len(seen))].GetCommitted() {
+					t.Errorf("the effect happened %d times, last event %v", x.times, seen[uint64(len(seen))])
+				}
+			})
 		})
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,8 +26,16 @@ import (
 	"signalbox/store/daemonstore"
 )
 
-// patience is how long a test waits for what must come; only a failing test waits so long.
+// patience is how long a test waits, on the bubble's clock, for what must come; only a failing test waits so long.
 const patience = 2 * time.Minute
+
+// bubble runs a test in a synctest bubble: soon and until look only when the daemon has come to rest, so no step of the
+// clock overtakes what it does, however slow the machine. The daemon's own time is the rig's clock.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
 
 var (
 	self  = uuid.MustParse("11111111-1111-4111-8111-111111111111")
@@ -166,7 +174,8 @@ func (r *rig) limits() *pb.Limits {
 func (r *rig) redial() *wire {
 	r.t.Helper()
 	r.away.Store(false)
-	for end := time.Now().Add(patience); time.Now().Before(end); runtime.Gosched() {
+	for range moves {
+		synctest.Wait()
 		s, err := r.d.Status(context.Background())
 		if err != nil {
 			r.t.Fatal(err)
@@ -192,30 +201,29 @@ type control struct {
 	silent        atomic.Bool // heartbeats are not acknowledged
 }
 
-// soon waits until ok; the clock stands still.
+// soon wants ok once the daemon has come to rest; the clock stands still.
 func (r *rig) soon(what string, ok func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); runtime.Gosched() {
+	synctest.Wait()
+	if !ok() {
+		r.t.Fatalf("%s did not come", what)
+	}
+}
+
+// moves is how many steps the clock is moved for something that must come.
+const moves = 100_000
+
+// until moves the clock in small steps until ok, each when the daemon has come to rest.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	for range moves {
+		synctest.Wait()
 		if ok() {
 			return
 		}
+		r.clock.Advance(200 * time.Millisecond)
 	}
 	r.t.Fatalf("%s did not come", what)
-}
-
-// until moves the clock in small steps until ok. It stands still while the daemon has not read what was sent to it, so
-// that no acknowledgement comes late only because the machine is slow.
-func (r *rig) until(what string, ok func() bool) {
-	r.t.Helper()
-	r.soon(what, func() bool {
-		if ok() {
-			return true
-		}
-		if r.wire == nil || len(r.wire.in) == 0 {
-			r.clock.Advance(200 * time.Millisecond)
-		}
-		return false
-	})
 }
 
 // cut breaks the connection and waits until the daemon has noticed. Control stays away until redial: a dial that waited for
