@@ -119,7 +119,7 @@ func TestParkedPollGetsARedispatchWhenItIsDue(t *testing.T) {
 	wantCommands(t, got, err, issued.ID)
 	s.Clock.Advance(3 * time.Second)
 	done := park(t, s, lp, 60*time.Second, 50)
-	looks := s.Faults.Looks()
+	looks := s.Faults.Reads(appliancetest.Look)
 	var p polled
 	begun := s.Now()
 	s.Pump(100*time.Millisecond, "the redispatch", func(wait <-chan time.Time) bool {
@@ -134,7 +134,7 @@ func TestParkedPollGetsARedispatchWhenItIsDue(t *testing.T) {
 	if waited := s.Now().Sub(begun); waited < 7*time.Second {
 		t.Errorf("sent again after %v more, want 7 s", waited)
 	}
-	if n := s.Faults.Looks() - looks; n != 1 {
+	if n := s.Faults.Reads(appliancetest.Look) - looks; n != 1 {
 		t.Errorf("the parked poll looked %d times, want once", n)
 	}
 }
@@ -206,9 +206,9 @@ func TestSessionsOfOneAgentAreBounded(t *testing.T) {
 	var last <-chan polled
 	for range 15 {
 		lp := openLP(t, m.Config)
-		looks := s.Faults.Looks()
+		looks := s.Faults.Reads(appliancetest.Look)
 		last = poll(ctx, lp, 60*time.Second, 50)
-		s.Faults.AwaitLooks(t, looks+1)
+		s.Faults.AwaitReads(t, appliancetest.Look, looks+1)
 	}
 	idle := openLP(t, m.Config)
 	openLP(t, m.Config) // takes the room of the idle one

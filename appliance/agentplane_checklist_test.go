@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -198,10 +199,10 @@ func TestDatabaseTroubleOverWebSocket(t *testing.T) {
 	settle(t, ws)
 	before := s.State()
 	s.Faults.FailCommits(appliancetest.ErrDatabase)
-	failed := s.Faults.Failed()
+	failed := s.Faults.Failed("dispatch frames")
 	lost, payload := batchID(), batch("t-1", s.Now())
 	must(t, ws.Send(wire.TypeEventBatch, lost, payload))
-	s.Faults.AwaitFailed(t, failed+1)
+	s.Faults.AwaitFailed(t, "dispatch frames", failed+1)
 	s.Unchanged(before)
 	s.Faults.FailCommits(nil)
 	settle(t, ws) // fails on an acknowledgement of the lost frame before its own
@@ -318,11 +319,10 @@ func TestRevocationAfterAClaimStillDeliversIt(t *testing.T) {
 	lp := openLP(t, m.Config)
 	online(t, lp)
 	first, second := s.Issue(m, "cancel-task", cancelFields("t-1")), s.Issue(m, "cancel-task", cancelFields("t-2"))
-	claimed := s.Faults.Queued("claim command")
 	committing, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s.Faults.BeforeCommit(func() {
-		if s.Faults.Queued("claim command") > claimed {
+	s.Faults.BeforeCommit(func(ops []string) {
+		if slices.Contains(ops, "claim command") {
 			once.Do(func() { close(committing); <-release })
 		}
 	})

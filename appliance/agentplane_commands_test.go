@@ -212,13 +212,13 @@ func TestResultOutlivesDatabaseTrouble(t *testing.T) {
 	issued := s.Issue(m, "restart-worker", restartFields())
 	command(t, ws)
 	s.Eventually("the delivery being stamped", func() bool { return s.Count("SELECT count(*) FROM deliveries WHERE sent_at IS NOT NULL") == 1 })
-	failed := s.Faults.Failed()
+	failed := s.Faults.Failed("dispatch frames")
 	s.Faults.FailCommits(appliancetest.ErrDatabase)
 	must(t, ws.SendJSON(wire.TypeCommandResult, issued.ID, agentclient.ResultPayload(true, `{"n":1}`, "")))
 	for attempt := 1; attempt <= 2; attempt++ {
 		s.Pump(50*time.Millisecond, "another attempt", func(wait <-chan time.Time) bool {
 			<-wait
-			return s.Faults.Failed() >= failed+attempt
+			return s.Faults.Failed("dispatch frames") >= failed+attempt
 		})
 	}
 	s.Faults.FailCommits(nil)
@@ -265,14 +265,14 @@ func TestParkedPollIsWokenByTheCommit(t *testing.T) {
 	lp, elsewhere := openLP(t, m.Config), openLP(t, other.Config)
 	online(t, lp)
 	done, bystander := park(t, s, lp, 60*time.Second, 50), park(t, s, elsewhere, 60*time.Second, 50)
-	looks := s.Faults.Looks()
+	looks := s.Faults.Reads(appliancetest.Look)
 	for range 100 {
 		s.Clock.Advance(250 * time.Millisecond)
 	}
 	issued := s.Issue(m, "restart-worker", restartFields())
 	p := ended(t, done)
 	wantCommands(t, p.commands, p.err, issued.ID)
-	if n := s.Faults.Looks() - looks; n != 1 {
+	if n := s.Faults.Reads(appliancetest.Look) - looks; n != 1 {
 		t.Errorf("%d looks for one command, want 1", n)
 	}
 	select {
@@ -389,16 +389,15 @@ func TestDeadlineIsExact(t *testing.T) {
 	online(t, openLP(t, m.Config))
 	issued := s.Issue(m, "cancel-task", cancelFields("t"))
 	status := func() string { return s.Text("SELECT status FROM commands") }
-	views := s.Faults.Views()
+	sweeps := s.Faults.Reads(appliancetest.Sweep)
 	s.Clock.Advance(60 * time.Second)
-	s.Faults.AwaitViews(t, views+2) // a sweep
-	for range 50 {                  // time for a sweep that does not sleep
+	for range 50 { // time for a sweep that does not sleep
 		if got := status(); got != "pending" {
 			t.Fatalf("command is %s at its deadline", got)
 		}
 	}
-	if n := s.Faults.Views() - views; n > 20 {
-		t.Errorf("%d reads while the clock stands at the deadline", n)
+	if n := s.Faults.Reads(appliancetest.Sweep) - sweeps; n > 4 {
+		t.Errorf("%d sweeps while the clock stands at the deadline", n)
 	}
 	// The steps are so small that the interval of the sweep would not end within the wait.
 	s.Pump(time.Microsecond, "the time-out", func(wait <-chan time.Time) bool {

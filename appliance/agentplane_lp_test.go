@@ -92,10 +92,10 @@ func TestPollQuery(t *testing.T) {
 		}
 	}
 	// The default wait is 30 s, from before the first look.
-	looks := s.Faults.Looks()
+	looks := s.Faults.Reads(appliancetest.Look)
 	done := make(chan reply, 1)
 	go func() { done <- request(t, s, "GET", commandsPath, "", "Authorization", bearer(m)) }()
-	s.Faults.AwaitLooks(t, looks+1)
+	s.Faults.AwaitReads(t, appliancetest.Look, looks+1)
 	s.Clock.Advance(30*time.Second - time.Nanosecond)
 	request(t, s, "GET", commandsPath+"?wait=0", "", "Authorization", bearer(m)) // time for one that ends too early
 	select {
@@ -308,9 +308,9 @@ func TestAbandonedPollClaimsNothing(t *testing.T) {
 	lp := openLP(t, m.Config)
 	online(t, lp)
 	ctx, cancel := context.WithCancel(t.Context())
-	looks := s.Faults.Looks()
+	looks := s.Faults.Reads(appliancetest.Look)
 	done := poll(ctx, lp, 60*time.Second, 50)
-	s.Faults.AwaitLooks(t, looks+1)
+	s.Faults.AwaitReads(t, appliancetest.Look, looks+1)
 	cancel()
 	if p := ended(t, done); p.err == nil {
 		t.Fatal("the poll was not abandoned")

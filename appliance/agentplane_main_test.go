@@ -209,9 +209,9 @@ func poll(ctx context.Context, lp *agentclient.LP, wait time.Duration, limit int
 // park starts a poll and returns when it has looked once, found nothing, and waits.
 func park(t *testing.T, s *appliancetest.Server, lp *agentclient.LP, wait time.Duration, limit int) <-chan polled {
 	t.Helper()
-	looks := s.Faults.Looks()
+	looks := s.Faults.Reads(appliancetest.Look)
 	done := poll(t.Context(), lp, wait, limit)
-	s.Faults.AwaitLooks(t, looks+1)
+	s.Faults.AwaitReads(t, appliancetest.Look, looks+1)
 	return done
 }
 

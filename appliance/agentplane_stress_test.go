@@ -20,7 +20,7 @@ func TestFullIngestQueueHoldsThePeerBack(t *testing.T) {
 	ws := dial(t, s.Mint("a").Config)
 	settle(t, ws)
 	release := make(chan struct{})
-	s.Faults.BeforeCommit(func() { <-release })
+	s.Faults.BeforeCommit(func([]string) { <-release })
 	const n = 300
 	sent := make(chan error, 1)
 	dispatched := s.Faults.Queued("dispatch frames")

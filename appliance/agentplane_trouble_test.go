@@ -3,6 +3,7 @@ package appliance_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,10 +20,10 @@ func stalled(t *testing.T, s *appliancetest.Server, until string, behind func())
 	t.Helper()
 	bystander := openLP(t, s.Mint("bystander-"+batchID()).Config)
 	committing, release := make(chan struct{}), make(chan struct{})
-	waiting, queued := s.Faults.Queued("dispatch frames"), s.Faults.Queued(until)
+	queued := s.Faults.Queued(until)
 	first := true
-	s.Faults.BeforeCommit(func() {
-		if first && s.Faults.Queued("dispatch frames") > waiting {
+	s.Faults.BeforeCommit(func(ops []string) {
+		if first && slices.Contains(ops, "dispatch frames") {
 			first = false // only the writer's goroutine comes here
 			close(committing)
 			<-release
@@ -125,9 +126,9 @@ func TestFailingLivenessWriteChangesNothing(t *testing.T) {
 	s := appliancetest.Start(t, frozen())
 	m := s.Mint("a")
 	lp := openLP(t, m.Config)
-	commits, failed, touches := 0, s.Faults.Failed(), s.Faults.Queued("touch agent")
-	s.Faults.BeforeCommit(func() {
-		if commits++; commits == 2 { // the first stores the frame
+	failed, touches := s.Faults.Failed("touch agent"), s.Faults.Queued("touch agent")
+	s.Faults.BeforeCommit(func(ops []string) {
+		if slices.Contains(ops, "touch agent") { // the frame is stored by then
 			s.Faults.FailCommits(appliancetest.ErrDatabase)
 		}
 	})
@@ -135,7 +136,8 @@ func TestFailingLivenessWriteChangesNothing(t *testing.T) {
 	if err != nil || up.Accepted != 1 || up.Rejected != 0 {
 		t.Errorf("%+v, %v", up, err)
 	}
-	s.Faults.AwaitFailed(t, failed+1)
+	s.Faults.AwaitFailed(t, "touch agent", failed+1)
+	s.Faults.AwaitQueued(t, "touch agent", touches+1) // counted after it was queued: it may have failed before
 	if n := s.Faults.Queued("touch agent") - touches; n != 1 {
 		t.Fatalf("%d liveness writes", n)
 	}
@@ -179,11 +181,11 @@ func TestUnknownCommitIsNotAcknowledged(t *testing.T) {
 	m, other := s.Mint("a"), s.Mint("b")
 	ws, lp := dial(t, m.Config), openLP(t, other.Config)
 	settle(t, ws)
-	failed := s.Faults.Failed()
+	failed := s.Faults.Failed("dispatch frames")
 	s.Faults.LoseReplies(errors.New("lost"))
 	id, payload := batchID(), batch("t-1", s.Now())
 	must(t, ws.Send(wire.TypeEventBatch, id, payload))
-	s.Faults.AwaitFailed(t, failed+1)
+	s.Faults.AwaitFailed(t, "dispatch frames", failed+1)
 	frame := agentclient.Outgoing{Type: wire.TypeEventBatch, ID: batchID(), Payload: batch("t-2", s.Now())}
 	up, err := lp.Upload(t.Context(), frame)
 	if err != nil || up.Accepted != 0 || up.Rejected != 1 {

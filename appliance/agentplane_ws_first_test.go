@@ -2,6 +2,7 @@ package appliance_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -128,9 +129,9 @@ func TestFirstFrameTimeout(t *testing.T) {
 	s := appliancetest.Start(t, frozen())
 	m := s.Mint("a")
 	before := s.State()
-	views := s.Faults.Views()
+	seen := s.Faults.Reads(appliancetest.Authentication)
 	ws := open(t, m.Config)
-	s.Faults.AwaitViews(t, views+1) // authenticated: the wait for the hello begins
+	s.Faults.AwaitReads(t, appliancetest.Authentication, seen+1) // authenticated: the wait for the hello begins
 	code := make(chan int, 1)
 	begun := s.Now()
 	go func() {
@@ -180,9 +181,9 @@ func TestRevokedBetweenBearerAndHello(t *testing.T) {
 		agent *appliancetest.Minted
 		do    func()
 	}{{revoked, func() { s.Revoke(revoked) }}, {archived, func() { s.Archive("other") }}} {
-		views := s.Faults.Views()
+		seen := s.Faults.Reads(appliancetest.Authentication)
 		ws := open(t, c.agent.Config)
-		s.Faults.AwaitViews(t, views+1)
+		s.Faults.AwaitReads(t, appliancetest.Authentication, seen+1)
 		c.do()
 		before := s.State()
 		must(t, ws.SendRaw([]byte(hello(nil))))
@@ -199,8 +200,8 @@ func TestRevokedWhileTheSessionIsMade(t *testing.T) {
 	s := appliancetest.Start(t, frozen())
 	m := s.Mint("a")
 	release := make(chan struct{})
-	s.Faults.BeforeCommit(func() {
-		if s.Faults.Queued("agent hello") == 1 {
+	s.Faults.BeforeCommit(func(ops []string) {
+		if slices.Contains(ops, "agent hello") {
 			<-release // until the revocation stands behind the hello
 		}
 	})

@@ -91,7 +91,7 @@ func (f *propFleet) found() {
 }
 
 // beforeCommit runs on control's writer; after so many commits the database dies.
-func (f *propFleet) beforeCommit() {
+func (f *propFleet) beforeCommit([]string) {
 	f.traffic.Add(1)
 	if f.commits.Load() > 0 && f.commits.Add(-1) == 0 {
 		f.Faults.FailCommits(appliancetest.ErrDatabase)

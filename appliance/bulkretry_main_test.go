@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -166,8 +167,8 @@ func TestBulkRetryStartIsWholeOrNothing(t *testing.T) {
 	s.Eventually("the agent's slot going offline", func() bool { return s.Count("SELECT count(*) FROM agent_workers WHERE state = 'online'") == 0 })
 	for at := 1; at <= 3; at++ {
 		writes := 0
-		s.Faults.OnQueued(func(op string) {
-			if op == "write bulk retry" {
+		s.Faults.BeforeCommit(func(ops []string) {
+			if slices.Contains(ops, "write bulk retry") {
 				if writes++; writes == at {
 					s.Faults.FailCommits(appliancetest.ErrDatabase)
 				}
@@ -176,7 +177,7 @@ func TestBulkRetryStartIsWholeOrNothing(t *testing.T) {
 		if status, answer := s.Admin("POST", bulkPath, body); status < 500 {
 			t.Errorf("write %d: answered %d %s", at, status, answer)
 		}
-		s.Faults.OnQueued(nil)
+		s.Faults.BeforeCommit(nil)
 		s.Faults.FailCommits(nil)
 		if n := s.Count("SELECT count(*) FROM bulk_retries WHERE command_no IS NOT NULL") + s.Count("SELECT count(*) FROM commands"); n != 0 {
 			t.Errorf("write %d: %d rows are seen", at, n)

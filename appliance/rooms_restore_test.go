@@ -336,7 +336,7 @@ func TestACrashInTheRecovery(t *testing.T) {
 			starts := 0
 			for failing := true; failing; starts++ {
 				commits := 0
-				crash := func(int) error {
+				crash := func([]string) error {
 					if commits++; commits > starts {
 						return boom
 					}

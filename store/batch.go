@@ -229,12 +229,21 @@ func (w *writer) finish(start time.Time) {
 	w.resetBatch()
 }
 
+// ops are the operations applied, for the hooks.
+func (b *batch) ops() []string {
+	ops := make([]string, len(b.applied))
+	for i, r := range b.applied {
+		ops[i] = r.op
+	}
+	return ops
+}
+
 // commit makes the batch durable. Its error says whether nothing was applied (Unavailable, Corrupt) or nobody knows
 // (OutcomeUnknown).
 func (w *writer) commit() error {
 	b := &w.batch
 	if h := w.hooks.BeforeCommit; h != nil {
-		if err := h(len(b.applied)); err != nil {
+		if err := h(b.ops()); err != nil {
 			return fmt.Errorf("commit: %w", asWhole(mapError(err)))
 		}
 	}
@@ -242,7 +251,7 @@ func (w *writer) commit() error {
 	if err == nil {
 		b.open = false
 		if h := w.hooks.AfterCommitBeforeReply; h != nil {
-			err = h(len(b.applied))
+			err = h(b.ops())
 		}
 		if err == nil {
 			return nil

@@ -14,7 +14,7 @@ import (
 func TestFailedCommitAppliesNothing(t *testing.T) {
 	t.Parallel()
 	arm := make(chan error, 1)
-	take := func(int) error {
+	take := func([]string) error {
 		select {
 		case err := <-arm:
 			return err
@@ -41,7 +41,7 @@ func TestUnknownOutcomeIsToldApart(t *testing.T) {
 	t.Parallel()
 	fail := true
 	db := openTest(t, func(o *Options) {
-		o.Hooks.AfterCommitBeforeReply = func(int) error {
+		o.Hooks.AfterCommitBeforeReply = func([]string) error {
 			if fail {
 				fail = false
 				return errors.New("lost the reply")
@@ -74,8 +74,8 @@ func TestHooksByOutcome(t *testing.T) {
 		"refused by itself": {own: fault.New(fault.Conflict, "no"), code: fault.Conflict},
 	} {
 		db := openTest(t, func(o *Options) {
-			o.Hooks.BeforeCommit = func(int) error { return tt.before }
-			o.Hooks.AfterCommitBeforeReply = func(int) error { return tt.after }
+			o.Hooks.BeforeCommit = func([]string) error { return tt.before }
+			o.Hooks.AfterCommitBeforeReply = func([]string) error { return tt.after }
 		})
 		var ran []string
 		note := func(s string) func() { return func() { ran = append(ran, s) } }
@@ -103,7 +103,7 @@ func TestHintsOfABatch(t *testing.T) {
 	t.Parallel()
 	var fail atomic.Bool
 	h := hold(t, func(o *Options) {
-		o.Hooks.AfterCommitBeforeReply = func(int) error {
+		o.Hooks.AfterCommitBeforeReply = func([]string) error {
 			if fail.Load() {
 				return errors.New("boom")
 			}

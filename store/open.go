@@ -72,10 +72,10 @@ type Hooks struct {
 	Queued func(op string)
 	// Viewed runs on the caller's goroutine when its read is over.
 	Viewed func()
-	// BeforeCommit runs with the number of callers about to be committed; an error fails them all, nothing applied.
-	BeforeCommit func(callers int) error
-	// AfterCommitBeforeReply runs when COMMIT succeeded and nobody knows yet; an error becomes OutcomeUnknown.
-	AfterCommitBeforeReply func(callers int) error
+	// BeforeCommit runs with the operations about to be committed, in their order; an error fails them all, nothing applied.
+	BeforeCommit func(ops []string) error
+	// AfterCommitBeforeReply runs, with the same, when COMMIT succeeded and nobody knows yet; an error becomes OutcomeUnknown.
+	AfterCommitBeforeReply func(ops []string) error
 	// Checkpointed runs on the checkpointer's goroutine after each checkpoint: PASSIVE or TRUNCATE; complete, partial
 	// or failed.
 	Checkpointed func(mode, result string)

@@ -79,7 +79,7 @@ func TestGroupCommitUndoesOnlyTheFailingCaller(t *testing.T) {
 	t.Parallel()
 	var batches []int
 	h := hold(t, func(o *Options) {
-		o.Hooks.BeforeCommit = func(n int) error { batches = append(batches, n); return nil }
+		o.Hooks.BeforeCommit = func(ops []string) error { batches = append(batches, len(ops)); return nil }
 	})
 	refused := fault.New(fault.Stale, "old lease")
 	fail := func(tx *Tx) error {
@@ -158,13 +158,13 @@ func TestNothingIsToldBeforeCommit(t *testing.T) {
 	t.Parallel()
 	var told, hooked atomic.Bool
 	db := openTest(t, func(o *Options) {
-		o.Hooks.BeforeCommit = func(int) error {
+		o.Hooks.BeforeCommit = func([]string) error {
 			if told.Load() || hooked.Load() {
 				t.Error("reply or after-commit before COMMIT")
 			}
 			return nil
 		}
-		o.Hooks.AfterCommitBeforeReply = func(int) error {
+		o.Hooks.AfterCommitBeforeReply = func([]string) error {
 			if told.Load() || hooked.Load() {
 				t.Error("reply or after-commit before the hook behind COMMIT")
 			}
@@ -453,7 +453,7 @@ func TestBatchLimits(t *testing.T) {
 	var batches []int
 	h := hold(t, func(o *Options) {
 		o.Limits.BatchCallers = 2
-		o.Hooks.BeforeCommit = func(n int) error { batches = append(batches, n); return nil }
+		o.Hooks.BeforeCommit = func(ops []string) error { batches = append(batches, len(ops)); return nil }
 	})
 	var all []chan error
 	for i := range 4 {

@@ -175,7 +175,7 @@ func BenchmarkIngest(b *testing.B) {
 				events := benchEvents(b, "a", benchTasks, lag)
 				var commits atomic.Int64
 				g := newIngestRig(b, func(o *store.Options) {
-					o.Hooks.BeforeCommit = func(int) error { commits.Add(1); return nil }
+					o.Hooks.BeforeCommit = func([]string) error { commits.Add(1); return nil }
 				})
 				commits.Store(0)
 				fresh := g.ingestAll(events, true)

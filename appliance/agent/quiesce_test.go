@@ -106,7 +106,7 @@ func TestQuiesceAfterUnknownOutcomes(t *testing.T) {
 	t.Parallel()
 	var unknown atomic.Bool
 	r := newCommandRig(t, func(o *store.Options) {
-		o.Hooks.AfterCommitBeforeReply = func(int) error {
+		o.Hooks.AfterCommitBeforeReply = func([]string) error {
 			if unknown.Load() {
 				return errors.New("lost the reply")
 			}

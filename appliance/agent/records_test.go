@@ -253,7 +253,7 @@ func TestWorkersAndQueues(t *testing.T) {
 func TestBulkDelete(t *testing.T) {
 	var commits atomic.Int64
 	g, ctx := newIngestRig(t, func(o *store.Options) {
-		o.Hooks.BeforeCommit = func(int) error { commits.Add(1); return nil }
+		o.Hooks.BeforeCommit = func([]string) error { commits.Add(1); return nil }
 	}), context.Background()
 	var events []string
 	for i := range 520 {

@@ -2,6 +2,7 @@ package appliancetest
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,15 +18,23 @@ type Faults struct {
 	changed chan struct{} // closed and replaced at every count
 	fail    error
 	lose    error
-	commit  func()
+	commit  func(ops []string)
 	queue   func(op string)
 	ops     map[string]int
-	failed  int
-	views   int
-	looks   int
+	failed  map[string]int
+	reads   map[string]int
 }
 
-func newFaults() *Faults { return &Faults{changed: make(chan struct{}), ops: map[string]int{}} }
+func newFaults() *Faults {
+	return &Faults{changed: make(chan struct{}), ops: map[string]int{}, failed: map[string]int{}, reads: map[string]int{}}
+}
+
+// The reads that are counted, by the function that makes them: a read carries no name.
+const (
+	Authentication = "(*Gate).authenticate"       // of an agent
+	Look           = "(*Commands).deliverable"    // of a session for commands
+	Sweep          = "(*Commands).boundDeadlines" // for commands whose time is over
+)
 
 // ErrDatabase is what a database that was taken away says.
 var ErrDatabase = fault.New(fault.Unavailable, "the database cannot be written now")
@@ -46,9 +55,9 @@ func (f *Faults) LoseReplies(err error) {
 	f.mu.Unlock()
 }
 
-// BeforeCommit runs fn before every commit, on the writer's goroutine; nil ends that. What fn gives FailCommits counts for
-// this commit already.
-func (f *Faults) BeforeCommit(fn func()) {
+// BeforeCommit runs fn before every commit with its operations, on the writer's goroutine; nil ends that. What fn gives
+// FailCommits counts for this commit already.
+func (f *Faults) BeforeCommit(fn func(ops []string)) {
 	f.mu.Lock()
 	f.commit = fn
 	f.mu.Unlock()
@@ -61,17 +70,17 @@ func (f *Faults) OnQueued(fn func(op string)) {
 	f.mu.Unlock()
 }
 
-// AwaitFailed waits until n commits have been made to fail since the start.
-func (f *Faults) AwaitFailed(t testing.TB, n int) {
+// AwaitFailed waits until n commits with the operation in them have been made to fail since the start.
+func (f *Faults) AwaitFailed(t testing.TB, op string, n int) {
 	t.Helper()
-	f.await(t, "failed commits", n, func() int { return f.failed })
+	f.await(t, "failed commits of "+op, n, func() int { return f.failed[op] })
 }
 
-// Failed returns how many commits have been made to fail since the start.
-func (f *Faults) Failed() int {
+// Failed returns how many commits with the operation in them have been made to fail since the start.
+func (f *Faults) Failed(op string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.failed
+	return f.failed[op]
 }
 
 func (f *Faults) reset() {
@@ -81,53 +90,32 @@ func (f *Faults) reset() {
 	f.BeforeCommit(nil)
 }
 
-// Queued returns how many writes of the operation have been queued since the start; "" counts all.
+// Queued returns how many writes of the operation have been queued since the start. A write counts when it is in the queue:
+// it may have been done by then.
 func (f *Faults) Queued(op string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.queued(op)
+	return f.ops[op]
 }
 
-func (f *Faults) queued(op string) (n int) {
-	for name, count := range f.ops {
-		if op == "" || op == name {
-			n += count
-		}
-	}
-	return n
-}
-
-// Looks returns how often a session has looked for commands since the start: one read each.
-func (f *Faults) Looks() int {
+// Reads returns how many reads of the function have been served since the start.
+func (f *Faults) Reads(by string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.looks
+	return f.reads[by]
 }
 
-// Views returns how many reads the store has served since the start.
-func (f *Faults) Views() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.views
-}
-
-// AwaitLooks waits until sessions have looked for commands n times. A poll that found nothing is parked then, or has
+// AwaitReads waits until n reads of the function have been served. A poll whose Look found nothing is parked then, or has
 // nothing to do before it is.
-func (f *Faults) AwaitLooks(t testing.TB, n int) {
+func (f *Faults) AwaitReads(t testing.TB, by string, n int) {
 	t.Helper()
-	f.await(t, "looks for commands", n, func() int { return f.looks })
-}
-
-// AwaitViews waits until the store has served n reads. With a clock that stands still nothing reads but requests.
-func (f *Faults) AwaitViews(t testing.TB, n int) {
-	t.Helper()
-	f.await(t, "reads", n, func() int { return f.views })
+	f.await(t, "reads of "+by, n, func() int { return f.reads[by] })
 }
 
 // AwaitQueued waits until n writes of the operation have been queued.
 func (f *Faults) AwaitQueued(t testing.TB, op string, n int) {
 	t.Helper()
-	f.await(t, "writes of "+op, n, func() int { return f.queued(op) })
+	f.await(t, "writes of "+op, n, func() int { return f.ops[op] })
 }
 
 func (f *Faults) await(t testing.TB, what string, n int, count func() int) {
@@ -167,52 +155,60 @@ func (f *Faults) hooks() store.Hooks {
 			}
 		},
 		Viewed: func() {
-			look := calledBy("(*Commands).deliverable")
-			f.count(func() {
-				f.views++
-				if look {
-					f.looks++
-				}
-			})
+			if by := reader(); by != "" {
+				f.count(func() { f.reads[by]++ })
+			}
 		},
-		BeforeCommit: func(int) error {
+		BeforeCommit: func(ops []string) error {
 			f.mu.Lock()
 			commit := f.commit
 			f.mu.Unlock()
 			if commit != nil {
-				commit()
+				commit(ops)
 			}
 			f.mu.Lock()
 			fail := f.fail
 			f.mu.Unlock()
 			if fail != nil {
-				f.count(func() { f.failed++ })
+				f.fails(ops)
 			}
 			return fail
 		},
-		AfterCommitBeforeReply: func(int) error {
+		AfterCommitBeforeReply: func(ops []string) error {
 			f.mu.Lock()
 			lose := f.lose
 			f.mu.Unlock()
 			if lose != nil {
-				f.count(func() { f.failed++ })
+				f.fails(ops)
 			}
 			return lose
 		},
 	}
 }
 
-// calledBy tells whether a function is on the stack: reads carry no name.
-func calledBy(name string) bool {
+// fails counts a commit that is made to fail.
+func (f *Faults) fails(ops []string) {
+	slices.Sort(ops)
+	f.count(func() {
+		for _, op := range slices.Compact(ops) {
+			f.failed[op]++
+		}
+	})
+}
+
+// reader returns the function among those counted that is on the stack, "" when there is none.
+func reader() string {
 	var pcs [48]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
 	for {
 		frame, more := frames.Next()
-		if strings.Contains(frame.Function, name) {
-			return true
+		for _, by := range []string{Authentication, Look, Sweep} {
+			if strings.HasSuffix(frame.Function, by) || strings.Contains(frame.Function, by+".") {
+				return by
+			}
 		}
 		if !more {
-			return false
+			return ""
 		}
 	}
 }

@@ -427,7 +427,7 @@ func TestDurableOrNothing(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the disk is gone")
 	fail := false
-	db := open(t, daemonstore.Options{Hooks: store.Hooks{BeforeCommit: func(int) error {
+	db := open(t, daemonstore.Options{Hooks: store.Hooks{BeforeCommit: func([]string) error {
 		if fail {
 			return broken
 		}

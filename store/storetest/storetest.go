@@ -116,11 +116,11 @@ func (f *Failpoint) Pass() error {
 
 // WithBeforeCommit has f guard the moment before COMMIT: failing there applies nothing (Unavailable).
 func WithBeforeCommit(f *Failpoint) Option {
-	return func(o *store.Options) { o.Hooks.BeforeCommit = func(int) error { return f.Pass() } }
+	return func(o *store.Options) { o.Hooks.BeforeCommit = func([]string) error { return f.Pass() } }
 }
 
 // WithAfterCommit has f guard the moment between COMMIT and the replies: failing there applies everything and tells
 // OutcomeUnknown.
 func WithAfterCommit(f *Failpoint) Option {
-	return func(o *store.Options) { o.Hooks.AfterCommitBeforeReply = func(int) error { return f.Pass() } }
+	return func(o *store.Options) { o.Hooks.AfterCommitBeforeReply = func([]string) error { return f.Pass() } }
 }

@@ -30,7 +30,7 @@ type mortal struct {
 
 func newMortal(t testing.TB, after bool) *mortal {
 	m := &mortal{}
-	die := func(int) error {
+	die := func([]string) error {
 		if m.left.Add(-1) == 0 {
 			return errDeath
 		}

@@ -37,7 +37,7 @@ func (r *reaper) arm(at int, after bool) {
 	r.left, r.after = at, after
 }
 
-func (r *reaper) before(int) error {
+func (r *reaper) before([]string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dead {
@@ -52,7 +52,7 @@ func (r *reaper) before(int) error {
 	return nil
 }
 
-func (r *reaper) afterwards(int) error {
+func (r *reaper) afterwards([]string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.saw != nil {

@@ -234,7 +234,7 @@ func TestDeathAroundEveryTransaction(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for at := 1; ; at++ {
 			var left atomic.Int64
-			fail := func(int) error {
+			fail := func([]string) error {
 				if left.Add(-1) == 0 {
 					return errOdd
 				}

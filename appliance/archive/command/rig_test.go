@@ -61,8 +61,8 @@ func newRig(t testing.TB) *rig {
 
 func (r *rig) options(o *store.Options) {
 	o.Clock = r.clock
-	o.Hooks.BeforeCommit = func(int) error { return r.before.Pass() }
-	o.Hooks.AfterCommitBeforeReply = func(int) error { return r.after.Pass() }
+	o.Hooks.BeforeCommit = func([]string) error { return r.before.Pass() }
+	o.Hooks.AfterCommitBeforeReply = func([]string) error { return r.after.Pass() }
 }
 
 func (r *rig) start() {

@@ -56,8 +56,8 @@ type driver struct {
 
 func (d *driver) options(o *store.Options) {
 	o.Clock = d.r.clk
-	o.Hooks.BeforeCommit = func(int) error { return d.c.pass(false) }
-	o.Hooks.AfterCommitBeforeReply = func(int) error { return d.c.pass(true) }
+	o.Hooks.BeforeCommit = func([]string) error { return d.c.pass(false) }
+	o.Hooks.AfterCommitBeforeReply = func([]string) error { return d.c.pass(true) }
 }
 
 // newDriver is a rig with a job in ASSIGNING whose control dies again and again; 0: never.

@@ -150,8 +150,8 @@ func newRig(t testing.TB) *rig {
 
 func (r *rig) options(o *store.Options) {
 	o.Clock = r.clk
-	o.Hooks.BeforeCommit = func(int) error { return r.before.Pass() }
-	o.Hooks.AfterCommitBeforeReply = func(int) error { return r.after.Pass() }
+	o.Hooks.BeforeCommit = func([]string) error { return r.before.Pass() }
+	o.Hooks.AfterCommitBeforeReply = func([]string) error { return r.after.Pass() }
 }
 
 // boot makes the parts on the database, as a start of the process does.
