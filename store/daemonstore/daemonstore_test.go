@@ -279,7 +279,15 @@ func TestOutbox(t *testing.T) {
 	if got := unacked(); !reflect.DeepEqual(got, []uint64{3}) {
 		t.Errorf("after the drop above 3: %v", got)
 	}
-	update(t, db, func(tx daemon.Tx) error { return tx.DropOutbox(j.ID) })
+	for _, want := range []uint64{3, 0} {
+		update(t, db, func(tx daemon.Tx) error {
+			highest, err := tx.DropOutbox(j.ID)
+			if highest != want {
+				t.Errorf("the drop of all: highest %d, want %d", highest, want)
+			}
+			return err
+		})
+	}
 	if got := unacked(); len(got) != 0 {
 		t.Errorf("after the drop of all: %v", got)
 	}

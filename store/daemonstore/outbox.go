@@ -134,17 +134,21 @@ func (t *tx) MarkAcked(job uuid.UUID, through uint64) (int64, error) {
 
 // DropUnacked removes the unconfirmed events of the lease and returns the highest sequence removed.
 func (t *tx) DropUnacked(command uuid.UUID) (uint64, error) {
+	return t.dropUnconfirmed("command_id = ? AND acked = 0", command)
+}
+
+// DropOutbox removes every unconfirmed event of the job and returns the highest sequence removed, 0 when none.
+func (t *tx) DropOutbox(job uuid.UUID) (uint64, error) {
+	return t.dropUnconfirmed("job_id = ? AND acked = 0", job)
+}
+
+func (t *tx) dropUnconfirmed(which string, of uuid.UUID) (uint64, error) {
 	var highest uint64
-	err := t.tx.QueryRow("SELECT coalesce(max(sequence), 0) FROM outbox WHERE command_id = ? AND acked = 0", command).Scan(&highest)
+	err := t.tx.QueryRow("SELECT coalesce(max(sequence), 0) FROM outbox WHERE "+which, of).Scan(&highest)
 	if err != nil || highest == 0 {
 		return 0, err
 	}
-	return highest, t.exec("DELETE FROM outbox WHERE command_id = ? AND acked = 0", command)
-}
-
-// DropOutbox removes every unconfirmed event of the job.
-func (t *tx) DropOutbox(job uuid.UUID) error {
-	return t.exec("DELETE FROM outbox WHERE job_id = ? AND acked = 0", job)
+	return highest, t.exec("DELETE FROM outbox WHERE "+which, of)
 }
 
 // DropAbove removes the job's events above the sequence.

@@ -180,11 +180,6 @@ func apply(tx Tx, o Outcome) error {
 			return err
 		}
 	}
-	if o.DropOutbox {
-		if err := tx.DropOutbox(job); err != nil {
-			return err
-		}
-	}
 	if o.AckAll {
 		if _, err := tx.MarkAcked(job, o.Job.Sequence); err != nil {
 			return err
@@ -206,6 +201,13 @@ func dropEvents(tx Tx, o Outcome) error {
 	}
 	for _, id := range o.DropEvents {
 		highest, err := tx.DropUnacked(id)
+		if err != nil {
+			return err
+		}
+		o.Job.TrimmedThrough = max(o.Job.TrimmedThrough, highest)
+	}
+	if o.DropOutbox {
+		highest, err := tx.DropOutbox(o.Job.ID)
 		if err != nil {
 			return err
 		}

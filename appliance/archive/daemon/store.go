@@ -94,8 +94,8 @@ type Tx interface {
 	MarkAcked(job uuid.UUID, through uint64) (int64, error)
 	// DropUnacked removes the unconfirmed events of the lease and returns the highest sequence removed, 0 when none.
 	DropUnacked(command uuid.UUID) (uint64, error)
-	// DropOutbox removes every unconfirmed event of the job.
-	DropOutbox(job uuid.UUID) error
+	// DropOutbox removes every unconfirmed event of the job and returns the highest sequence removed, 0 when none.
+	DropOutbox(job uuid.UUID) (uint64, error)
 	// DropAbove removes the job's events above the sequence.
 	DropAbove(job uuid.UUID, sequence uint64) error
 	// TrimEvents drops confirmed PROGRESS, STALLED and RESUMED events beyond the newest keep of the job and returns

@@ -134,7 +134,7 @@ func TestUndoThatOnlyAPersonCanJudge(t *testing.T) {
 		cancel := p.cancel()
 		w.accepted(cancel)
 		r.call("undo").end <- result{err: &daemon.Held{Detail: valid.Detail(pb.ErrorCode_ERROR_CODE_STATE_LOST, "content is active without a record")}}
-		e := p.took(w, held)
+		e := p.take(w, w.event(held)) // and it is never confirmed
 		if e.GetCommandId() != cancel.GetCommandId() || e.GetState() != pb.JobState_JOB_STATE_MANUAL || e.GetError().GetCode() != pb.ErrorCode_ERROR_CODE_STATE_LOST {
 			t.Errorf("event: %v", e)
 		}
@@ -146,6 +146,14 @@ func TestUndoThatOnlyAPersonCanJudge(t *testing.T) {
 		}
 		if a := w.accepted(p.reconcile(abandon)); a.GetCursor().GetState() != pb.JobState_JOB_STATE_FAILED {
 			t.Errorf("abandon: %v", a)
+		}
+		// Control may have stored what is dropped without a confirmation: the row says that it is missing (2.9).
+		var row daemon.JobRow
+		if err := r.db.View(context.Background(), func(tx daemon.ReadTx) (err error) { row, _, err = tx.Job(p.id); return err }); err != nil {
+			t.Fatal(err)
+		}
+		if list := r.outbox(p); len(list) != 0 || row.TrimmedThrough != e.GetSequence() {
+			t.Errorf("trimmed through %d, want %d: %v", row.TrimmedThrough, e.GetSequence(), list)
 		}
 	})
 }
