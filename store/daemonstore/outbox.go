@@ -134,21 +134,22 @@ func (t *tx) MarkAcked(job uuid.UUID, through uint64) (int64, error) {
 
 // DropUnacked removes the unconfirmed events of the lease and returns the highest sequence removed.
 func (t *tx) DropUnacked(command uuid.UUID) (uint64, error) {
-	return t.dropUnconfirmed("command_id = ? AND acked = 0", command)
+	return t.dropUnconfirmed("command_id", command)
 }
 
 // DropOutbox removes every unconfirmed event of the job and returns the highest sequence removed, 0 when none.
 func (t *tx) DropOutbox(job uuid.UUID) (uint64, error) {
-	return t.dropUnconfirmed("job_id = ? AND acked = 0", job)
+	return t.dropUnconfirmed("job_id", job)
 }
 
-func (t *tx) dropUnconfirmed(which string, of uuid.UUID) (uint64, error) {
-	var highest uint64
-	err := t.tx.QueryRow("SELECT coalesce(max(sequence), 0) FROM outbox WHERE "+which, of).Scan(&highest)
+// dropUnconfirmed removes the unconfirmed events whose column has the value and returns the highest sequence removed.
+func (t *tx) dropUnconfirmed(column string, value uuid.UUID) (uint64, error) {
+	which, highest := column+" = ? AND acked = 0", uint64(0)
+	err := t.tx.QueryRow("SELECT coalesce(max(sequence), 0) FROM outbox WHERE "+which, value).Scan(&highest)
 	if err != nil || highest == 0 {
 		return 0, err
 	}
-	return highest, t.exec("DELETE FROM outbox WHERE "+which, of)
+	return highest, t.exec("DELETE FROM outbox WHERE "+which, value)
 }
 
 // DropAbove removes the job's events above the sequence.

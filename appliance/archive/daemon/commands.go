@@ -156,15 +156,12 @@ func routeKind(tx ReadTx, row JobRow) (pb.RouteKind, error) {
 
 // apply writes what the decision changes.
 func apply(tx Tx, o Outcome) error {
-	var job uuid.UUID
 	if o.NewJob != nil {
-		job = o.NewJob.ID
 		if err := tx.InsertJob(*o.NewJob); err != nil {
 			return err
 		}
 	}
 	if o.Job != nil {
-		job = o.Job.ID
 		if err := dropEvents(tx, o); err != nil {
 			return err
 		}
@@ -181,7 +178,7 @@ func apply(tx Tx, o Outcome) error {
 		}
 	}
 	if o.AckAll {
-		if _, err := tx.MarkAcked(job, o.Job.Sequence); err != nil {
+		if _, err := tx.MarkAcked(o.Job.ID, o.Job.Sequence); err != nil {
 			return err
 		}
 	}
